@@ -1,0 +1,157 @@
+"""Every metric that ARGUS exposes, in one place.
+
+The exporter builds its families from these entries; rules, dashboards,
+runbooks, documentation and tests are checked against them.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+RANK_LABELS = ("run_id", "role", "rank")
+"""Labels of every series that describes one rank, before its own labels."""
+
+
+@dataclass(frozen=True)
+class Metric:
+    """One metric family.
+
+    Attributes:
+        name: Name as in PromQL, without the suffixes that its type adds
+            (counters carry their ``_total``).
+        type: ``gauge``, ``counter``, ``histogram``, ``summary`` or ``info``.
+        help: One sentence with a full stop.
+        labels: Label names in exposition order, ``quantile`` and ``le`` not among them.
+        quantiles: For a summary, its quantiles as spelled in the exposition.
+    """
+
+    name: str
+    type: str
+    help: str
+    labels: tuple[str, ...] = RANK_LABELS
+    quantiles: tuple[str, ...] = ()
+
+
+def _rank(name: str, type: str, help: str, *labels: str, quantiles: tuple[str, ...] = ()) -> Metric:
+    return Metric(name, type, help, RANK_LABELS + labels, quantiles)
+
+
+_SPREAD = ("0.0", "0.5", "1.0")
+_COLLECTIVE = ("op", "group", "group_id")
+
+RANK_INFO = _rank(
+    "argus_rank_info", "gauge",
+    "Identity of a rank, the value is always 1.",
+    "node", "local_rank", "gpu_uuid", "pci_bus_id", "dp", "tp", "pp", "cp", "ep",
+)  # fmt: skip
+RANK_UP = _rank("argus_rank_up", "gauge", "Whether the rank's process is alive.")
+WORLD_SIZE = _rank("argus_world_size", "gauge", "Number of ranks in the run.")
+ATTEMPT = _rank("argus_attempt", "gauge", "How often the run has been restarted.")
+
+ITERATION = _rank("argus_iteration", "gauge", "Number of the last completed iteration.")
+ITERATION_AGE = _rank(
+    "argus_iteration_age_seconds", "gauge",
+    "Seconds since the last completed iteration ended, measured on the node.",
+)  # fmt: skip
+ITERATION_SECONDS = _rank("argus_iteration_seconds", "histogram", "Wall time of an iteration.")
+
+PHASE_SECONDS = _rank(
+    "argus_phase_seconds", "histogram",
+    "Exclusive time of one occurrence of a phase.", "phase", "kind",
+)  # fmt: skip
+PHASE_OPEN = _rank(
+    "argus_phase_open_seconds", "gauge",
+    "Age of the innermost open phase, or of the declared pause (kind pause), once older than 10 s.",
+    "phase", "kind",
+)  # fmt: skip
+
+COLLECTIVE_SECONDS = _rank(
+    "argus_collective_seconds", "histogram",
+    "Time of one collective as this rank saw it, waiting included.", *_COLLECTIVE,
+)  # fmt: skip
+COLLECTIVE_BYTES = _rank(
+    "argus_collective_bytes_total", "counter", "Payload of the collectives.", *_COLLECTIVE,
+)  # fmt: skip
+COLLECTIVE_MEMBERS = _rank(
+    "argus_collective_members", "gauge", "How many ranks belong to the communicator.",
+    "group", "group_id",
+)  # fmt: skip
+COLLECTIVE_NODES = _rank(
+    "argus_collective_nodes", "gauge", "How many nodes the communicator spans.",
+    "group", "group_id",
+)  # fmt: skip
+COLLECTIVE_SEQUENCE = _rank(
+    "argus_collective_sequence", "gauge",
+    "Sequence number of the communicator's last operation in this state (enqueued, completed).",
+    "group", "group_id", "state",
+)  # fmt: skip
+
+WORK = _rank("argus_work_total", "counter", "Units of work processed.", "unit", "phase")
+
+WINDOW_ITERATIONS = _rank(
+    "argus_window_iterations", "gauge", "How many iterations the window holds.",
+)  # fmt: skip
+WINDOW_ITERATION_SECONDS = _rank(
+    "argus_window_iteration_seconds", "summary",
+    "Wall time of the window's iterations.", quantiles=_SPREAD,
+)  # fmt: skip
+WINDOW_BUSY_SECONDS = _rank(
+    "argus_window_busy_seconds", "summary",
+    "Union of compute and host time per iteration of the window.", quantiles=_SPREAD,
+)  # fmt: skip
+WINDOW_PHASE_SECONDS = _rank(
+    "argus_window_phase_seconds", "summary",
+    "Exclusive time per iteration spent in the phase, over the window.",
+    "phase", "kind", quantiles=_SPREAD,
+)  # fmt: skip
+WINDOW_COLLECTIVE_SECONDS = _rank(
+    "argus_window_collective_seconds", "summary",
+    "Time per occurrence of the collective, over the window.",
+    *_COLLECTIVE, quantiles=("0.0", "0.5"),
+)  # fmt: skip
+WINDOW_COLLECTIVE_OCCURRENCES = _rank(
+    "argus_window_collective_occurrences", "gauge",
+    "Occurrences of the collective per iteration of the window.", *_COLLECTIVE,
+)  # fmt: skip
+WINDOW_COLLECTIVE_BANDWIDTH = _rank(
+    "argus_window_collective_bytes_per_second", "gauge",
+    "Best bandwidth of one occurrence of the collective in the window.", *_COLLECTIVE,
+)  # fmt: skip
+
+TRACER_ENABLED = _rank("argus_tracer_enabled", "gauge", "Whether the source is recording.", "source")
+TRACER_EVENTS = _rank("argus_tracer_events_total", "counter", "Events that the source recorded.", "source")
+TRACER_DROPPED = _rank(
+    "argus_tracer_dropped_total", "counter", "Events that the source could not record.", "source",
+)  # fmt: skip
+TRACER_COST = _rank(
+    "argus_tracer_cost_seconds_total", "counter", "Time that the source itself took.", "source",
+)  # fmt: skip
+TRACER_AGE = _rank(
+    "argus_tracer_last_event_age_seconds", "gauge", "Seconds since the source's last event.", "source",
+)  # fmt: skip
+
+COLLECTOR_SUCCESS = Metric(
+    "argus_exporter_collector_success", "gauge",
+    "Whether the collector succeeded in this scrape.", ("collector",),
+)  # fmt: skip
+COLLECTOR_DURATION = Metric(
+    "argus_exporter_collector_duration_seconds", "gauge",
+    "Time that the collector took in this scrape.", ("collector",),
+)  # fmt: skip
+SEGMENTS = Metric(
+    "argus_exporter_segments", "gauge",
+    "Segments found, by state (alive, down, incompatible, unreadable, refused).", ("state",),
+)  # fmt: skip
+RANKS_ENDED = Metric(
+    "argus_exporter_ranks_ended", "gauge",
+    "Ranks of the run that ended cleanly on this node.", ("run_id",),
+)  # fmt: skip
+BUILD_INFO = Metric(
+    "argus_exporter_build_info", "gauge",
+    "Version of the exporter, the value is always 1.", ("version", "layout_version", "pythonversion"),
+)  # fmt: skip
+
+METRICS: tuple[Metric, ...] = tuple(value for value in globals().copy().values() if isinstance(value, Metric))
+"""The catalogue, in exposition order."""
+
+BY_NAME: dict[str, Metric] = {metric.name: metric for metric in METRICS}

@@ -1,0 +1,186 @@
+/* The layout of a segment: the one definition, for the writers in C and, through
+ * layout_table.c, for the readers in Python.
+ *
+ * A segment is one memory-mapped file per rank.  It starts with a header that
+ * lists its sections; a section is an array of records of one kind.  A reader
+ * goes by the header's offsets and counts after checking them against the
+ * file's size, and skips sections that it does not know, so sections can be
+ * added without a new version.  Changing a record's fields needs a new version.
+ *
+ * All integers are in the byte order of the writing machine, all times are
+ * nanoseconds; points in time are CLOCK_MONOTONIC of the node.
+ *
+ * Consistency: a record that has a `seq` field is guarded by it (a sequence
+ * lock: odd while it is being written).  Everything else is written by single
+ * aligned 8-byte stores and is meaningful one word at a time.  Text is written
+ * before the record that holds it becomes visible (count of its section's
+ * `used`, or the record's seq) and does not change after that.
+ */
+#ifndef ARGUS_LAYOUT_H
+#define ARGUS_LAYOUT_H
+
+#include <stdint.h>
+
+#define ARGUS_MAGIC "ARGUSSEG"
+#define ARGUS_LAYOUT_VERSION 1u
+#define ARGUS_BYTE_ORDER 0x01020304u
+
+#define ARGUS_MAX_SECTIONS 24
+#define ARGUS_MAX_PHASES 33 /* 32 of the user's, and the last one: "other" */
+#define ARGUS_OTHER_PHASE (ARGUS_MAX_PHASES - 1)
+#define ARGUS_MAX_COLLECTIVES 32
+#define ARGUS_MAX_WORK 16
+#define ARGUS_MAX_SOURCES 8
+#define ARGUS_ITERATION_SLOTS 72 /* the window's 64, and room for the one being written */
+
+/* Exponential histogram, Prometheus native schema 3: 8 buckets per octave.
+ * Bucket 0 holds everything up to 2^-20 s, bucket i (1..256) holds
+ * (2^(-20+(i-1)/8), 2^(-20+i/8)] s, bucket 257 everything above 2^12 s. */
+#define ARGUS_HISTOGRAM_SCHEMA 3
+#define ARGUS_HISTOGRAM_MIN_EXPONENT (-20)
+#define ARGUS_HISTOGRAM_MAX_EXPONENT 12
+#define ARGUS_HISTOGRAM_BUCKETS 258
+
+enum argus_section_id {
+    ARGUS_SECTION_IDENTITY = 1,
+    ARGUS_SECTION_STATE = 2,
+    ARGUS_SECTION_ITERATION_HISTOGRAM = 3,
+    ARGUS_SECTION_PHASES = 4,
+    ARGUS_SECTION_COLLECTIVES = 5,
+    ARGUS_SECTION_ITERATIONS = 6,
+    ARGUS_SECTION_WORK = 7,
+    ARGUS_SECTION_SOURCES = 8,
+};
+
+enum argus_kind {
+    ARGUS_KIND_COMPUTE = 0,
+    ARGUS_KIND_HOST = 1,
+    ARGUS_KIND_COMMUNICATION = 2,
+    ARGUS_KIND_MIXED = 3,
+};
+
+enum argus_run_state {
+    ARGUS_STATE_RUNNING = 1,
+    ARGUS_STATE_ENDED = 2,  /* a clean end */
+    ARGUS_STATE_FAILED = 3, /* an uncaught exception ended the rank */
+};
+
+struct argus_section {
+    uint32_t id;
+    uint32_t record_bytes;
+    uint32_t records;
+    uint32_t reserved;
+    uint64_t offset; /* from the start of the file */
+};
+
+struct argus_header {
+    char magic[8]; /* written last: a file without it is not ready */
+    uint32_t layout_version;
+    uint32_t byte_order;
+    uint32_t header_bytes;
+    uint32_t sections;
+    uint64_t total_bytes;
+    uint64_t incarnation;    /* CLOCK_REALTIME when the rank created the segment */
+    uint64_t created;        /* CLOCK_MONOTONIC of the same moment */
+    char writer_version[32]; /* of the package */
+    struct argus_section section[ARGUS_MAX_SECTIONS];
+};
+
+/* -1 where unknown; empty text where unknown. */
+struct argus_identity {
+    uint64_t seq;
+    int32_t rank;
+    int32_t local_rank;
+    int32_t world_size;
+    int32_t attempt;
+    int32_t dp, tp, pp, cp, ep;
+    int32_t reserved;
+    char run_id[128];
+    char role[64];
+    char node[128];
+    char gpu_uuid[64];
+    char pci_bus_id[32];
+};
+
+struct argus_state {
+    uint64_t run_state;       /* enum argus_run_state */
+    uint64_t iterations;      /* iterations completed since this incarnation began */
+    uint64_t last_iteration;  /* number of the last completed one */
+    uint64_t last_iteration_end; /* 0: none completed yet */
+    /* Innermost open phase: index << 56 | begin (lowest 56 bits); all ones: none. */
+    uint64_t open_phase;
+    uint64_t phases_used;     /* records of ARGUS_SECTION_PHASES in use, without "other" */
+    uint64_t collectives_used;
+    uint64_t work_used;
+    uint64_t sources_used;
+    uint64_t pause_begin;     /* 0: no declared pause is open */
+    char pause_kind[32];      /* stable while pause_begin is not 0 */
+    uint64_t iteration_sum;   /* cumulative, over completed iterations, */
+    uint64_t busy_sum;        /* for the summaries' _sum */
+};
+
+struct argus_histogram {
+    uint64_t seq;
+    uint64_t sum; /* nanoseconds */
+    uint64_t bucket[ARGUS_HISTOGRAM_BUCKETS];
+};
+
+struct argus_phase {
+    char name[64];
+    uint64_t kind;
+    uint64_t flags;            /* none defined yet */
+    struct argus_histogram seconds; /* exclusive, one observation per occurrence */
+};
+
+/* In every record of ARGUS_SECTION_COLLECTIVES. */
+struct argus_collective {
+    char op[32];
+    char group[16];
+    char group_id[64];
+    uint64_t phase;      /* index of the communication phase that holds its time */
+    int64_t members;     /* -1 unknown */
+    int64_t nodes;       /* -1 unknown */
+    uint64_t enqueued;   /* sequence numbers, within (group, group_id) */
+    uint64_t completed;
+    uint64_t bytes;      /* cumulative payload */
+    struct argus_histogram seconds; /* as this rank saw it, inclusive */
+};
+
+/* One collective within one iteration. */
+struct argus_iteration_collective {
+    uint64_t fastest;      /* nanoseconds of one occurrence */
+    uint64_t typical;      /* median of the occurrences */
+    uint64_t occurrences;  /* 0: it did not occur */
+    double best_bandwidth; /* bytes per second; 0: payload unknown */
+};
+
+/* Slot i of the ring holds iteration n of this incarnation (counted from 0)
+ * where n % records == i. */
+struct argus_iteration {
+    uint64_t seq;
+    uint64_t ordinal;   /* n + 1; 0: never written */
+    uint64_t iteration; /* its number, as the user counts */
+    uint64_t end;       /* CLOCK_MONOTONIC */
+    uint64_t wall;
+    uint64_t busy;      /* union of compute and host time */
+    uint64_t phase[ARGUS_MAX_PHASES]; /* exclusive nanoseconds in this iteration */
+    struct argus_iteration_collective collective[ARGUS_MAX_COLLECTIVES];
+};
+
+struct argus_work {
+    char unit[32];
+    char phase[64]; /* empty: the iteration's own */
+    double total;
+};
+
+/* What the tracer says about itself, by source ("phases", later "kernels", …). */
+struct argus_source {
+    char name[32];
+    uint64_t enabled;
+    uint64_t events;
+    uint64_t dropped;
+    uint64_t cost;       /* nanoseconds that the source itself took */
+    uint64_t last_event; /* CLOCK_MONOTONIC; 0: none */
+};
+
+#endif
