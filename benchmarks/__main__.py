@@ -82,7 +82,8 @@ def main() -> int:
     if unknown:
         parser.error(f"no benchmark named {', '.join(sorted(unknown))}; there are: {', '.join(names())}")
     assert importlib.util.find_spec("argus"), "install the package first: make setup"
-    return 0 if all([run(name, args.output) for name in args.names or names()]) else 1
+    succeeded = [run(name, args.output) for name in args.names or names()]
+    return 0 if all(succeeded) else 1
 
 
 if __name__ == "__main__":
