@@ -1,0 +1,94 @@
+"""Ask a Prometheus over its HTTP API."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import Any
+
+import requests
+
+
+class QueryError(RuntimeError):
+    """Prometheus did not answer, or answered with an error."""
+
+
+@dataclass(frozen=True)
+class Sample:
+    """One element of an instant vector."""
+
+    labels: dict[str, str]
+    value: float
+    time: float
+
+
+class Client:
+    """Client of one Prometheus at ``url``; proxies of the environment are ignored."""
+
+    def __init__(self, url: str, timeout: float = 30.0) -> None:
+        self.url = url.rstrip("/")
+        self._timeout = timeout
+        self._session = requests.Session()
+        self._session.trust_env = False
+
+    def close(self) -> None:
+        """Close its connections."""
+        self._session.close()
+
+    def query(self, expression: str, time: float | None = None) -> list[Sample]:
+        """Instant vector of ``expression`` (a scalar is a vector of one sample without labels).
+
+        Raises:
+            QueryError: With Prometheus's own words.
+        """
+        parameters: dict[str, Any] = {"query": expression}
+        if time is not None:
+            parameters["time"] = f"{time:.3f}"
+        data = self._get("/api/v1/query", parameters)
+        if data["resultType"] == "scalar":
+            return [Sample({}, float(data["result"][1]), float(data["result"][0]))]
+        if data["resultType"] != "vector":
+            raise QueryError(f"{expression!r} gives a {data['resultType']}, not an instant vector")
+        return [
+            Sample(row["metric"], float(row["value"][1]), float(row["value"][0])) for row in data["result"]
+        ]
+
+    def rules(self) -> list[dict[str, Any]]:
+        """Rule groups as the API gives them: ``lastEvaluation``, ``evaluationTime``, ``rules``, …"""
+        groups: list[dict[str, Any]] = self._get("/api/v1/rules", {})["groups"]
+        return groups
+
+    def targets(self) -> list[dict[str, Any]]:
+        """Active scrape targets as the API gives them: ``health``, ``lastScrape``, ``lastError``, …"""
+        targets: list[dict[str, Any]] = self._get("/api/v1/targets", {"state": "active"})["activeTargets"]
+        return targets
+
+    def alerts(self) -> list[dict[str, Any]]:
+        """Pending and firing alerts as the API gives them."""
+        alerts: list[dict[str, Any]] = self._get("/api/v1/alerts", {})["alerts"]
+        return alerts
+
+    def alertmanagers(self) -> list[str]:
+        """URLs of the Alertmanagers that it has discovered and delivers to."""
+        active = self._get("/api/v1/alertmanagers", {})["activeAlertmanagers"]
+        return [alertmanager["url"] for alertmanager in active]
+
+    def ready(self) -> bool:
+        """Whether it answers and is ready."""
+        try:
+            return self._session.get(f"{self.url}/-/ready", timeout=5).status_code == 200
+        except requests.RequestException:
+            return False
+
+    def _get(self, path: str, parameters: dict[str, Any]) -> Any:
+        try:
+            # POST where the API offers it: expressions outgrow a URL.
+            if path == "/api/v1/query":
+                reply = self._session.post(self.url + path, data=parameters, timeout=self._timeout)
+            else:
+                reply = self._session.get(self.url + path, params=parameters, timeout=self._timeout)
+            body = reply.json()
+        except (requests.RequestException, ValueError) as error:
+            raise QueryError(f"{self.url}{path}: {error}") from error
+        if body.get("status") != "success":
+            raise QueryError(f"{self.url}{path}: {body.get('errorType')}: {body.get('error')}")
+        return body["data"]
