@@ -1,0 +1,1 @@
+"""Metric families and the formats in which Prometheus reads them."""

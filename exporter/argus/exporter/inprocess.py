@@ -1,0 +1,1 @@
+"""The exporter inside the training process, for notebooks."""

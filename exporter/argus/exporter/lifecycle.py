@@ -1,0 +1,250 @@
+"""Ranks of this node through their life: found, alive, ended cleanly or dead, gone.
+
+- A clean end removes a rank at once and counts it for its run, also when its
+  file was unlinked between two scrapes: the descriptor that was kept shows the
+  last state.
+- A rank whose process died is down for ``retention`` and then forgotten, its
+  file removed where that is permitted.  It is forgotten earlier when the rank
+  appears again on this node.
+- Of several segments of one rank the newest living incarnation stands.  A
+  segment of another user never displaces the one that holds the place.
+"""
+
+from __future__ import annotations
+
+import logging
+import os
+import threading
+from collections.abc import Callable, Container, Iterator
+from contextlib import suppress
+from dataclasses import dataclass
+from pathlib import Path
+
+from argus.exporter.ended import EndedRanks
+from argus.exporter.sources import Rank, Scan
+from argus.segment import files, snapshot
+from argus.segment.reader import read
+from argus.segment.sections import IncompatibleSegment, SegmentError
+from argus.segment.state import RankKey, RankState, RunState
+
+_LOG = logging.getLogger(__name__)
+
+RETENTION_S = 600.0
+_BYTES_PER_USER = 64 << 20
+_IN_PAST_BOOT_NS = 1 << 62
+
+
+@dataclass
+class _Tracked:
+    """One segment whose descriptor is held."""
+
+    entry: files.Entry
+    fd: int
+    size: int
+    state: RankState | None = None
+    up: bool = False
+    died_ns: int | None = None
+    trouble: str | None = None  # the segment state to count it under
+
+
+class FileSource:
+    """The segments below a base directory.
+
+    Args:
+        base: Holds the users' directories ``argus-<uid>``.
+        retention_s: How long a dead rank stays announced as down.
+        per_user, total: Most segments that are held open.
+        own: Returns the paths of this process's own segments, which must not be opened.
+    """
+
+    def __init__(
+        self,
+        base: Path,
+        *,
+        retention_s: float = RETENTION_S,
+        per_user: int = 128,
+        total: int = 1024,
+        own: Callable[[], Container[Path]] = tuple,
+    ) -> None:
+        self._base = base
+        self._retention_ns = int(retention_s * 1e9)
+        self._per_user = per_user
+        self._total = total
+        self._own = own
+        self._lock = threading.Lock()
+        self._tracked: dict[files.Entry, _Tracked] = {}
+        self._forgotten: set[files.Entry] = set()
+        self._holder: dict[RankKey, int] = {}
+        self._ended = EndedRanks(self._retention_ns)
+        self._said: set[str] = set()
+        self._outside = {"refused": 0, "unreadable": 0}
+
+    def discover(self) -> None:
+        """Open segments that are new, so that their last state can be read after they are unlinked."""
+        with self._lock:
+            self._discover()
+
+    def scan(self, now_ns: int) -> Scan:
+        """Read every segment; see ``RankSource``."""
+        with self._lock:
+            self._discover()
+            for tracked in list(self._tracked.values()):
+                if tracked.entry in self._tracked:
+                    self._update(tracked, now_ns)
+            return self._result(now_ns)
+
+    def close(self) -> None:
+        """Let go of every descriptor."""
+        with self._lock:
+            for tracked in self._tracked.values():
+                os.close(tracked.fd)
+            self._tracked.clear()
+
+    def _discover(self) -> None:
+        self._outside = {"refused": 0, "unreadable": 0}
+        seen = set()
+        own = self._own()
+        for entry in self._entries():
+            seen.add(entry)
+            if entry in self._tracked or entry in self._forgotten or entry.path in own:
+                continue
+            try:
+                self._open(entry)
+            except FileNotFoundError:
+                continue
+            except files.RefusedError as error:
+                self._outside["refused"] += 1
+                self._say(str(error))
+            except files.UnreadableError as error:
+                self._outside["unreadable"] += 1
+                self._say(str(error))
+        self._forgotten &= seen
+
+    def _entries(self) -> Iterator[files.Entry]:
+        try:
+            directories = list(files.user_directories(self._base))
+        except OSError as error:
+            self._outside["unreadable"] += 1
+            self._say(f"{self._base} can't be read: {error.strerror}")
+            return
+        for directory, uid in directories:
+            try:
+                yield from files.entries(directory, uid)
+            except FileNotFoundError:
+                continue
+            except files.RefusedError as error:
+                self._outside["refused"] += 1
+                self._say(str(error))
+            except (files.UnreadableError, OSError) as error:
+                self._outside["unreadable"] += 1
+                self._say(str(error))
+
+    def _open(self, entry: files.Entry) -> None:
+        mine = [tracked for tracked in self._tracked.values() if tracked.entry.uid == entry.uid]
+        if len(mine) >= self._per_user or len(self._tracked) >= self._total:
+            raise files.RefusedError(
+                f"more than {self._per_user} segments of user {entry.uid} or {self._total} in all, "
+                "the others are not read; remove stale ones or raise --segments.max-per-user, --segments.max"
+            )
+        fd = files.open_segment(entry)
+        size = os.fstat(fd).st_size
+        if sum(tracked.size for tracked in mine) + size > _BYTES_PER_USER:
+            os.close(fd)
+            raise files.RefusedError(
+                f"the segments of user {entry.uid} exceed {_BYTES_PER_USER >> 20} MiB, the others "
+                "are not read; remove stale ones"
+            )
+        self._tracked[entry] = _Tracked(entry, fd, size)
+
+    def _update(self, tracked: _Tracked, now_ns: int) -> None:
+        if tracked.died_ns is None:
+            # The lock first: what is read after it is gone is the rank's last state.
+            locked = files.is_locked(tracked.fd)
+            self._read(tracked, now_ns)
+            state = tracked.state
+            if state is not None and state.run_state is RunState.ENDED:
+                self._ended.add(state.identity.key, now_ns)
+                self._supersede(tracked, state)
+                self._forget(tracked)
+                return
+            was_up = tracked.up
+            tracked.up = locked and (state is None or state.run_state is RunState.RUNNING)
+            if tracked.up:
+                return
+            tracked.died_ns = now_ns if was_up or state is None else self._last_sign(state, now_ns)
+        if now_ns - tracked.died_ns >= self._retention_ns:
+            if tracked.state is not None:
+                files.remove(tracked.entry)
+            self._forget(tracked)
+        elif tracked.state is None and files.is_unlinked(tracked.fd):
+            self._forget(tracked)
+
+    @staticmethod
+    def _last_sign(state: RankState, now_ns: int) -> int:
+        """When a rank that was never seen alive died, so that a long-dead one is not announced."""
+        sign = state.last_sign_ns
+        return sign if sign <= now_ns else now_ns - _IN_PAST_BOOT_NS
+
+    def _supersede(self, newer: _Tracked, state: RankState) -> None:
+        """Forget dead segments of the same user and rank that are older: the rank has come back."""
+        for other in list(self._tracked.values()):
+            if (
+                other.state is not None
+                and not other.up
+                and other is not newer
+                and other.entry.uid == newer.entry.uid
+                and other.state.identity.key == state.identity.key
+                and other.state.incarnation_ns <= state.incarnation_ns
+            ):
+                files.remove(other.entry)
+                self._forget(other)
+
+    def _read(self, tracked: _Tracked, now_ns: int) -> None:
+        tracked.trouble = None
+        try:
+            tracked.state = read(snapshot.take(tracked.fd), now_ns)
+        except IncompatibleSegment as error:
+            tracked.state, tracked.trouble = None, "incompatible"
+            self._say(f"{tracked.entry.path}: {error}")
+        except (SegmentError, OSError) as error:
+            tracked.state, tracked.trouble = None, "unreadable"
+            self._say(f"{tracked.entry.path}: {error}")
+
+    def _forget(self, tracked: _Tracked) -> None:
+        del self._tracked[tracked.entry]
+        if not files.is_unlinked(tracked.fd):
+            self._forgotten.add(tracked.entry)
+        with suppress(OSError):
+            os.close(tracked.fd)
+
+    def _result(self, now_ns: int) -> Scan:
+        best: dict[RankKey, tuple[_Tracked, RankState]] = {}
+        for tracked in self._tracked.values():
+            if tracked.state is not None:
+                key = tracked.state.identity.key
+                if key not in best or self._standing(tracked, tracked.state) > self._standing(*best[key]):
+                    best[key] = tracked, tracked.state
+        for tracked, state in best.values():
+            if tracked.up:
+                self._supersede(tracked, state)
+        self._holder = {key: tracked.entry.uid for key, (tracked, _) in best.items()}
+        self._ended.forget(best)
+
+        scan = Scan([Rank(state, tracked.up) for _, (tracked, state) in sorted(best.items())])
+        scan.ended = self._ended.counts({key.run_id for key in best}, now_ns)
+        for name, count in self._outside.items():
+            scan.segments[name] += count
+        for tracked in self._tracked.values():
+            known = "alive" if tracked.up else "down"
+            scan.segments[known if tracked.state is not None else tracked.trouble or "unreadable"] += 1
+        return scan
+
+    def _standing(self, tracked: _Tracked, state: RankState) -> tuple[bool, bool, int]:
+        held = self._holder.get(state.identity.key) == tracked.entry.uid
+        return tracked.up, held, state.incarnation_ns
+
+    def _say(self, message: str) -> None:
+        """Log once; the set is bounded because file names are chosen by others."""
+        if message not in self._said and len(self._said) < 4096:
+            self._said.add(message)
+            _LOG.warning("%s", message)

@@ -1,0 +1,1 @@
+"""The read side of segments: layout, reader, discovery."""

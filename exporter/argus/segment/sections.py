@@ -1,0 +1,106 @@
+"""A segment's header and its directory of sections, checked against the bytes that hold them."""
+
+from __future__ import annotations
+
+from typing import Any, TypeAlias
+
+import numpy as np
+import numpy.typing as npt
+
+from argus.segment import layout
+
+Bytes: TypeAlias = "bytes | bytearray | memoryview"
+
+MAX_BYTES = 8 << 20
+"""Larger files are no segments of ours (about 250 KB) and are not read."""
+
+_CAPS = {
+    "IDENTITY": 1,
+    "STATE": 1,
+    "ITERATION_HISTOGRAM": 1,
+    "PHASES": layout.CONSTANTS["MAX_PHASES"],
+    "COLLECTIVES": layout.CONSTANTS["MAX_COLLECTIVES"],
+    "ITERATIONS": 1024,
+    "WORK": layout.CONSTANTS["MAX_WORK"],
+    "SOURCES": layout.CONSTANTS["MAX_SOURCES"],
+}
+_NAMES = {number: name for name, number in layout.SECTIONS.items()}
+
+
+class SegmentError(ValueError):
+    """The bytes are no segment, or a damaged one; the message says what to do."""
+
+
+class IncompatibleSegment(SegmentError):  # noqa: N818 (reads as what it is)
+    """The segment was written by another version of the layout."""
+
+
+def directory(snapshot: Bytes) -> tuple[Any, dict[int, npt.NDArray[Any]]]:
+    """Check the header and locate the sections.
+
+    Returns:
+        The header's record, and for each known section number its array of records.  Sections of
+        unknown numbers are skipped: a newer writer may add some.
+
+    Raises:
+        IncompatibleSegment, SegmentError: As ``argus.segment.reader.read``.
+    """
+    header = _header(snapshot)
+    sections: dict[int, npt.NDArray[Any]] = {}
+    for entry in header["section"][: int(header["sections"])]:
+        number = int(entry["id"])
+        name = _NAMES.get(number)
+        if name is None:
+            continue
+        if number in sections:
+            raise SegmentError(f"section {name} is listed twice; remove the file")
+        sections[number] = _locate(snapshot, header, entry, name)
+    return header, sections
+
+
+def require(sections: dict[int, npt.NDArray[Any]], name: str) -> npt.NDArray[Any]:
+    """The section's records; SegmentError when there are none."""
+    records = sections.get(layout.SECTIONS[name])
+    if records is None or not len(records):
+        raise SegmentError(f"section {name} is missing; remove the file")
+    return records
+
+
+def _header(snapshot: Bytes) -> Any:
+    size = len(snapshot)
+    if size < layout.HEADER.itemsize:
+        raise SegmentError(f"{size} bytes are too few for a segment; remove the file")
+    if size > MAX_BYTES:
+        raise SegmentError(f"{size} bytes are too many for a segment; remove the file")
+    header = np.frombuffer(snapshot, layout.HEADER, 1)[0]
+    if bytes(header["magic"]) != layout.MAGIC:
+        raise SegmentError("not an ARGUS segment (wrong magic); remove the file")
+    if int(header["byte_order"]) != layout.CONSTANTS["BYTE_ORDER"]:
+        raise SegmentError("written on a machine of another byte order; run the exporter on that machine")
+    version, mine = int(header["layout_version"]), layout.CONSTANTS["LAYOUT_VERSION"]
+    if version != mine:
+        older = "exporter" if version > mine else "training job's argus-gpu package"
+        raise IncompatibleSegment(
+            f"segment layout {version}, this exporter reads layout {mine}; upgrade the {older}"
+        )
+    if int(header["header_bytes"]) != layout.HEADER.itemsize:
+        raise SegmentError("the header's size is wrong; remove the file")
+    if int(header["sections"]) > layout.CONSTANTS["MAX_SECTIONS"]:
+        raise SegmentError("the header lists too many sections; remove the file")
+    if int(header["total_bytes"]) > size:
+        raise SegmentError(f"truncated: {size} of {int(header['total_bytes'])} bytes; remove the file")
+    return header
+
+
+def _locate(snapshot: Bytes, header: Any, entry: Any, name: str) -> npt.NDArray[Any]:
+    dtype = layout.RECORDS[name]
+    offset, records = int(entry["offset"]), int(entry["records"])
+    if int(entry["record_bytes"]) != dtype.itemsize:
+        raise SegmentError(f"records of section {name} have a wrong size; remove the file")
+    if records > _CAPS[name]:
+        raise SegmentError(f"section {name} has too many records; remove the file")
+    if offset % 8 or offset < layout.HEADER.itemsize:
+        raise SegmentError(f"section {name} is misplaced; remove the file")
+    if offset + records * dtype.itemsize > int(header["total_bytes"]):
+        raise SegmentError(f"section {name} reaches beyond the file's end; remove the file")
+    return np.frombuffer(snapshot, dtype, records, offset)
