@@ -25,7 +25,7 @@ COUNTS_SCRAPES_UP_TO = 60.0
 """Seconds up to which a duration in the shipped files counts scrapes."""
 
 LEAST_SCRAPES = 4
-"""A longer duration never covers fewer scrapes than this: the fewest at which a missed one does not matter."""
+"""A longer duration never covers fewer scrapes than this, so that a missed one does not matter."""
 
 RUNBOOK_BASE = "https://runbooks.example"
 DASHBOARD_BASE = "https://grafana.example"
@@ -88,7 +88,7 @@ def load() -> dict[str, str]:
 
 
 def rescale_expression(expression: str, rescale: Callable[[float], float]) -> str:
-    """A PromQL expression with ``rescale`` applied to the seconds of its ranges, subquery steps and offsets."""
+    """A PromQL expression with ``rescale`` applied to its ranges, subquery steps and offsets (seconds)."""
 
     def replace(match: re.Match[str]) -> str:
         if match["skip"] is not None:
