@@ -54,7 +54,7 @@ class FileSource:
         base: Holds the users' directories ``argus-<uid>``.
         retention_s: How long a dead rank stays announced as down.
         per_user, total: Most segments that are held open.
-        own: Returns the paths of this process's own segments, which must not be opened.
+        own: Returns device and inode of this process's own segments, which must not be opened.
     """
 
     def __init__(
@@ -64,9 +64,9 @@ class FileSource:
         retention_s: float = RETENTION_S,
         per_user: int = 128,
         total: int = 1024,
-        own: Callable[[], Container[Path]] = tuple,
+        own: Callable[[], Container[tuple[int, int]]] = tuple,
     ) -> None:
-        self._base = base
+        self.base = base
         self._retention_ns = int(retention_s * 1e9)
         self._per_user = per_user
         self._total = total
@@ -103,10 +103,11 @@ class FileSource:
     def _discover(self) -> None:
         self._outside = {"refused": 0, "unreadable": 0}
         seen = set()
-        own = self._own()
-        for entry in self._entries():
+        entries = list(self._entries())
+        own = self._own()  # after listing: a segment just created is listed only if it is known
+        for entry in entries:
             seen.add(entry)
-            if entry in self._tracked or entry in self._forgotten or entry.path in own:
+            if entry in self._tracked or entry in self._forgotten or entry.inode in own:
                 continue
             try:
                 self._open(entry)
@@ -122,10 +123,10 @@ class FileSource:
 
     def _entries(self) -> Iterator[files.Entry]:
         try:
-            directories = list(files.user_directories(self._base))
+            directories = list(files.user_directories(self.base))
         except OSError as error:
             self._outside["unreadable"] += 1
-            self._say(f"{self._base} can't be read: {error.strerror}")
+            self._say(f"{self.base} can't be read: {error.strerror}")
             return
         for directory, uid in directories:
             try:

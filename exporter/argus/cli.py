@@ -1,0 +1,70 @@
+"""``argus``: one command, its parts imported only when they are asked for."""
+
+from __future__ import annotations
+
+import argparse
+import importlib
+import os
+import sys
+from collections.abc import Sequence
+from typing import Protocol, cast
+
+
+class Command(Protocol):
+    """What the module of a subcommand offers."""
+
+    def add_arguments(self, parser: argparse.ArgumentParser) -> None:
+        """Declare the subcommand's arguments; may set ``parser.description``."""
+        ...
+
+    def run(self, args: argparse.Namespace) -> int:
+        """Do it; the exit status."""
+        ...
+
+
+COMMANDS = {
+    "exporter": ("argus.exporter.command", "serve this node's training ranks to Prometheus"),
+    "replay": ("argus.replay.command", "feed recorded traces to an exporter as if they were a live job"),
+    "diagnose": ("argus.diagnose.command", "name the culprit in recorded traces"),
+    "rules": ("argus.rules_command", "list or render the recording and alerting rules"),
+    "demo": ("argus.demo.command", "run a small real job with one slow rank, up to the alert"),
+}
+"""Module and one line of help by name."""
+
+
+def main(arguments: Sequence[str] | None = None) -> int:
+    """Run the command line; the exit status."""
+    arguments = sys.argv[1:] if arguments is None else arguments
+    parser = argparse.ArgumentParser(
+        prog="argus", description="Names the slow GPU, link or host of a training job, through Prometheus."
+    )
+    parser.add_argument("--version", action="store_true", help="print the version and exit")
+    subparsers = parser.add_subparsers(dest="command", metavar="COMMAND")
+    wanted = next((argument for argument in arguments if not argument.startswith("-")), None)
+    modules: dict[str, Command] = {}
+    for name, (module, line) in COMMANDS.items():
+        subparser = subparsers.add_parser(name, help=line)
+        if name == wanted:
+            modules[name] = cast("Command", importlib.import_module(module))
+            modules[name].add_arguments(subparser)
+    args = parser.parse_args(arguments)
+    if args.version:
+        from argus._native import __version__
+
+        print(f"argus {__version__}")
+        return 0
+    if args.command is None:
+        parser.print_help()
+        return 2
+    try:
+        return modules[args.command].run(args)
+    except BrokenPipeError:
+        # The reader (head, less) has enough; nothing is wrong.
+        os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
+        return 0
+    except KeyboardInterrupt:
+        return 130
+
+
+if __name__ == "__main__":
+    sys.exit(main())

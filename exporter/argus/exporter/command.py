@@ -1,0 +1,155 @@
+"""``argus exporter``: flags and wiring."""
+
+from __future__ import annotations
+
+import argparse
+import logging
+import os
+import signal
+import sys
+import threading
+from pathlib import Path
+
+from argus._native import __version__
+from argus.exporter.exposition import text
+from argus.exporter.exposition.families import CLASSIC_EXPONENTS
+from argus.exporter.lifecycle import RETENTION_S
+from argus.exporter.registry import COLLECTORS, Registry
+from argus.exporter.service import Exporter, Options, file_source
+from argus.exporter.web.config import WebConfigError
+from argus.exporter.web.server import DEFAULT_PORT, AddressError
+from argus.segment.files import DEFAULT_BASE
+
+_LOG = logging.getLogger("argus.exporter")
+
+DESCRIPTION = """\
+Serves all training ranks of this node to Prometheus. Run one on each node, as
+root, as the user of the jobs, or in their group. It finds ranks as they come
+and go; ranks never wait for it and do not notice when it stops."""
+
+
+def add_arguments(parser: argparse.ArgumentParser) -> None:
+    """Declare the flags."""
+    parser.description = DESCRIPTION
+    parser.formatter_class = argparse.RawDescriptionHelpFormatter
+    web = parser.add_argument_group("web")
+    web.add_argument(
+        "--web.listen-address", dest="addresses", action="append", metavar="ADDRESS",
+        help=f"where to listen: :port, host:port or [v6]:port; may be repeated (default :{DEFAULT_PORT})",
+    )  # fmt: skip
+    web.add_argument(
+        "--web.telemetry-path", dest="telemetry_path", type=_path, default="/metrics", metavar="PATH",
+        help="path of the metrics (default /metrics)",
+    )  # fmt: skip
+    web.add_argument(
+        "--web.config.file", dest="config_file", type=Path, metavar="FILE",
+        help="TLS, client certificates and passwords, in exporter-toolkit's format",
+    )  # fmt: skip
+    web.add_argument(
+        "--web.max-requests", dest="max_requests", type=_positive, default=16, metavar="N",
+        help="requests answered at once, more get 503 (default 16)",
+    )  # fmt: skip
+    segments = parser.add_argument_group("segments")
+    segments.add_argument(
+        "--segments.directory", dest="segments", type=Path, metavar="DIR",
+        help=f"holds the users' directories argus-<uid> (default $ARGUS_DIR or {DEFAULT_BASE})",
+    )  # fmt: skip
+    segments.add_argument(
+        "--segments.max-per-user", dest="per_user", type=_positive, default=128, metavar="N",
+        help="segments read of one user (default 128)",
+    )  # fmt: skip
+    segments.add_argument(
+        "--segments.max", dest="total", type=_positive, default=1024, metavar="N",
+        help="segments read in all (default 1024)",
+    )  # fmt: skip
+    segments.add_argument(
+        "--segments.retention", dest="retention_s", type=_seconds, default=RETENTION_S, metavar="SECONDS",
+        help="how long a dead rank stays announced as down, and a finished run's count of ended ranks "
+        f"stays; then a dead rank's file is removed (default {RETENTION_S:.0f})",
+    )  # fmt: skip
+    collectors = parser.add_argument_group("collectors")
+    collectors.add_argument(
+        "--histogram.classic", dest="classic", type=_flag, default=True, metavar="true|false",
+        help="classic buckets of histograms; false leaves the native ones, which only a Prometheus that "
+        "scrapes native histograms sees (default true)",
+    )  # fmt: skip
+    for name in COLLECTORS:
+        collectors.add_argument(
+            f"--no-collector.{name}", dest="disabled", action="append_const", const=name,
+            help=f"leave out the collector {name}",
+        )  # fmt: skip
+    parser.add_argument("--once", action="store_true", help="print one scrape and exit")
+    parser.add_argument(
+        "--log.level", dest="log_level", default="info", choices=("debug", "info", "warn", "error"),
+        help="least severe messages that are logged (default info)",
+    )  # fmt: skip
+    parser.add_argument("--version", action="version", version=f"argus exporter {__version__}")
+
+
+def run(args: argparse.Namespace) -> int:
+    """Serve until SIGTERM or SIGINT; 2 when the flags can't be followed."""
+    level = {"warn": "WARNING"}.get(args.log_level, args.log_level.upper())
+    logging.basicConfig(
+        level=level, stream=sys.stderr, format="%(asctime)s %(levelname)s %(name)s: %(message)s"
+    )
+    options = Options(
+        addresses=args.addresses or Options.addresses,
+        telemetry_path=args.telemetry_path,
+        config_file=args.config_file,
+        max_requests=args.max_requests,
+        segments=args.segments,
+        per_user=args.per_user,
+        total=args.total,
+        retention_s=args.retention_s,
+        classic=CLASSIC_EXPONENTS if args.classic else (),
+        disabled=args.disabled or (),
+    )
+    if args.once:
+        registry = Registry(file_source(options), disabled=options.disabled, version=__version__)
+        sys.stdout.buffer.write(text.encode(registry.collect(), classic=options.classic))
+        return 0
+    return _serve(options)
+
+
+def _serve(options: Options) -> int:
+    stop = threading.Event()
+    for number in (signal.SIGTERM, signal.SIGINT):
+        signal.signal(number, lambda *_: stop.set())
+    try:
+        exporter = Exporter(options)
+    except (AddressError, WebConfigError) as error:
+        print(f"argus exporter: {error}", file=sys.stderr)
+        return 2
+    with exporter:
+        _LOG.info("version %s, process %d, segments below %s", __version__, os.getpid(), exporter.files.base)
+        stop.wait()
+        _LOG.info("stopping")
+    return 0
+
+
+def _positive(text_: str) -> int:
+    if not text_.isascii() or not text_.isdigit() or int(text_) < 1:
+        raise argparse.ArgumentTypeError(f"{text_!r} is not a whole number above 0")
+    return int(text_)
+
+
+def _seconds(text_: str) -> float:
+    try:
+        value = float(text_)
+    except ValueError:
+        value = -1.0
+    if not 0 <= value < 1e9:
+        raise argparse.ArgumentTypeError(f"{text_!r} is not a number of seconds")
+    return value
+
+
+def _flag(text_: str) -> bool:
+    if text_ not in ("true", "false"):
+        raise argparse.ArgumentTypeError(f"{text_!r} is neither true nor false")
+    return text_ == "true"
+
+
+def _path(text_: str) -> str:
+    if not text_.startswith("/") or text_ == "/" or text_.startswith("/-/") or "?" in text_ or "#" in text_:
+        raise argparse.ArgumentTypeError(f"{text_!r} is no usable path; it starts with / and is not / itself")
+    return text_

@@ -1,0 +1,140 @@
+"""The exporter put together: sources, registry, pages, servers, and the watch for new segments."""
+
+from __future__ import annotations
+
+import logging
+import threading
+from collections.abc import Collection, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+
+from argus import _native
+from argus._native import __version__
+from argus.exporter.exposition.families import CLASSIC_EXPONENTS
+from argus.exporter.lifecycle import RETENTION_S, FileSource
+from argus.exporter.registry import Registry
+from argus.exporter.sources import RankSource
+from argus.exporter.web.pages import Pages
+from argus.exporter.web.server import DEFAULT_PORT, Server
+from argus.exporter.web.settings import Settings
+from argus.segment.files import base_directory
+
+_LOG = logging.getLogger(__name__)
+
+_DISCOVERY_S = 2.0
+
+
+@dataclass(frozen=True)
+class Options:
+    """How the exporter runs; the flags of ``argus exporter``.
+
+    Attributes:
+        addresses: To listen on.
+        telemetry_path: Path of the metrics.
+        config_file: TLS and passwords, in exporter-toolkit's format.
+        max_requests: Requests answered at once, per address.
+        segments: Base directory of the segments; None for ``ARGUS_DIR`` or ``/dev/shm``.
+        per_user, total: Most segments that are read.
+        retention_s: How long a dead rank stays announced.
+        classic: Exponents of the classic histogram bounds, none to leave them out.
+        disabled: Collectors that do not run.
+    """
+
+    addresses: Sequence[str] = (f":{DEFAULT_PORT}",)
+    telemetry_path: str = "/metrics"
+    config_file: Path | None = None
+    max_requests: int = 16
+    segments: Path | None = None
+    per_user: int = 128
+    total: int = 1024
+    retention_s: float = RETENTION_S
+    classic: tuple[int, ...] = CLASSIC_EXPONENTS
+    disabled: Collection[str] = ()
+
+
+def file_source(options: Options) -> FileSource:
+    """The node's segments, but for those that this process writes itself."""
+    return FileSource(
+        options.segments or base_directory(),
+        retention_s=options.retention_s,
+        per_user=options.per_user,
+        total=options.total,
+        own=own_inodes,
+    )
+
+
+def own_inodes() -> set[tuple[int, int]]:
+    """Device and inode of the segments that this process writes."""
+    return {segment.inode for segment in _native.own_segments() if segment.inode is not None}
+
+
+class Exporter:
+    """A running exporter; a context manager that stops it.
+
+    Args:
+        options: How it runs.
+        extra: Sources besides the files; of equal ranks theirs stand.
+
+    Raises:
+        AddressError, WebConfigError: The options can't be followed.
+    """
+
+    def __init__(self, options: Options, *extra: RankSource) -> None:
+        self.files = file_source(options)
+        self.registry = Registry(*extra, self.files, disabled=options.disabled, version=__version__)
+        self._ready = threading.Event()
+        self._stop = threading.Event()
+        pages = Pages(
+            self.registry,
+            telemetry_path=options.telemetry_path,
+            classic=options.classic,
+            version=__version__,
+            ready=self._ready.is_set,
+        )
+        settings = Settings(options.config_file)
+        self.servers: list[Server] = []
+        try:
+            for address in options.addresses:
+                self.servers.append(Server(address, pages, settings, options.max_requests))
+        except BaseException:
+            for server in self.servers:
+                server.server_close()
+            raise
+        self._threads = [
+            threading.Thread(target=server.serve_forever, name="argus-exporter-web", daemon=True)
+            for server in self.servers
+        ]
+        self._threads.append(
+            threading.Thread(target=self._discover, name="argus-exporter-discovery", daemon=True)
+        )
+        for thread in self._threads:
+            thread.start()
+        for server in self.servers:
+            _LOG.info("listening on %s", server.url)
+
+    def _discover(self) -> None:
+        while not self._stop.is_set():
+            try:
+                self.files.discover()
+            except Exception:  # the next scrape reports it; the watch must go on
+                _LOG.debug("discovery failed", exc_info=True)
+            self._ready.set()
+            self._stop.wait(_DISCOVERY_S)
+
+    def close(self) -> None:
+        """Stop listening and let go of all segments."""
+        if self._stop.is_set():
+            return
+        self._stop.set()
+        for server in self.servers:
+            server.shutdown()
+            server.server_close()
+        for thread in self._threads:
+            thread.join(timeout=5)
+        self.files.close()
+
+    def __enter__(self) -> Exporter:
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        self.close()

@@ -1,0 +1,1 @@
+"""The exporter's web server: listening, TLS and passwords, pages."""

@@ -1,0 +1,104 @@
+"""One connection: authentication, method, page, compression."""
+
+from __future__ import annotations
+
+import gzip
+import logging
+from email.message import Message
+from http.server import BaseHTTPRequestHandler
+from typing import TYPE_CHECKING, Any
+from urllib.parse import urlsplit
+
+from argus.exporter.web.pages import Page, plain
+
+if TYPE_CHECKING:
+    from argus.exporter.web.server import Server
+
+_LOG = logging.getLogger(__name__)
+
+_GZIP_LEAST = 512
+"""Smaller bodies gain nothing."""
+
+
+def accepts_gzip(header: str) -> bool:
+    """Whether an Accept-Encoding header allows gzip."""
+    for part in header.split(","):
+        coding, *parameters = (piece.strip().lower() for piece in part.split(";"))
+        if coding in ("gzip", "*"):
+            quality = next((piece[2:] for piece in parameters if piece.startswith("q=")), "1")
+            try:
+                return float(quality) > 0
+            except ValueError:
+                return False
+    return False
+
+
+class Handler(BaseHTTPRequestHandler):
+    """Serves GET and HEAD."""
+
+    protocol_version = "HTTP/1.1"
+    server_version = "argus-exporter"
+    sys_version = ""
+    timeout = 60.0  # between requests of a kept connection; longer than usual scrape intervals
+    server: Server
+
+    def do_GET(self) -> None:
+        self._answer(body=True)
+
+    def do_HEAD(self) -> None:
+        self._answer(body=False)
+
+    def _answer(self, body: bool) -> None:
+        if "Content-Length" in self.headers or "Transfer-Encoding" in self.headers:
+            # A body is not read, so what follows it can't be told apart from it.
+            self.close_connection = True
+        config, _ = self.server.settings.current()
+        if not self.server.authenticator.check(self.headers.get("Authorization"), config.users):
+            page, extra = plain(401, "Unauthorized"), {"WWW-Authenticate": "Basic"}
+        else:
+            page, extra = self._page(), {}
+        self._send(page, {**config.headers, **extra}, body)
+
+    def _page(self) -> Page:
+        if not self.server.requests.acquire(blocking=False):
+            return plain(503, "Too many requests at once; see --web.max-requests")
+        try:
+            return self.server.pages.get(urlsplit(self.path).path, self.headers.get("Accept", ""))
+        except Exception:
+            _LOG.exception("request for %r failed", self.path)
+            return plain(500, "Internal error; the exporter's log says more")
+        finally:
+            self.server.requests.release()
+
+    def _send(self, page: Page, extra: dict[str, str], body: bool) -> None:
+        content = page.body
+        self.send_response(page.status)
+        if len(content) >= _GZIP_LEAST:
+            self.send_header("Vary", "Accept-Encoding")
+            if accepts_gzip(self.headers.get("Accept-Encoding", "")):
+                content = gzip.compress(content, 6, mtime=0)
+                self.send_header("Content-Encoding", "gzip")
+        self.send_header("Content-Type", page.content_type)
+        self.send_header("Content-Length", str(len(content)))
+        for name, value in extra.items():
+            self.send_header(name, value)
+        if self.close_connection:
+            self.send_header("Connection", "close")
+        self.end_headers()
+        if body:
+            self.wfile.write(content)
+
+    def send_error(self, code: int, message: str | None = None, explain: str | None = None) -> None:
+        """Plain text, with 405 for methods other than GET and HEAD."""
+        self.close_connection = True
+        # Before the request line was understood there are no headers, nor a method.
+        if not isinstance(getattr(self, "headers", None), Message):
+            self.headers = Message()
+        if code == 501:
+            page, extra = plain(405, "Method not allowed"), {"Allow": "GET, HEAD"}
+        else:
+            page, extra = plain(code, message or "Bad request"), {}
+        self._send(page, extra, self.command != "HEAD")
+
+    def log_message(self, format: str, *args: Any) -> None:
+        _LOG.debug("%s %s", self.client_address[0], format % args)

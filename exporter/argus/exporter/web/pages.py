@@ -1,0 +1,89 @@
+"""What is served at which path."""
+
+from __future__ import annotations
+
+import html
+from collections.abc import Callable
+from dataclasses import dataclass
+
+from argus.exporter.exposition.negotiate import choose
+from argus.exporter.registry import Registry
+
+HTML_TYPE = "text/html; charset=utf-8"
+PLAIN_TYPE = "text/plain; charset=utf-8"
+
+_LANDING = """<!DOCTYPE html>
+<html lang="en">
+<head>
+<meta charset="utf-8">
+<meta name="viewport" content="width=device-width">
+<title>ARGUS exporter</title>
+<style>body {{ font-family: sans-serif; max-width: 40em; margin: 2em auto; padding: 0 1em; line-height: 1.5 }}
+@media (prefers-color-scheme: dark) {{ body {{ background: #111; color: #eee }} a {{ color: #9cf }} }}</style>
+</head>
+<body>
+<h1>ARGUS exporter</h1>
+<p>Serves the training ranks of this node to Prometheus. Version {version}.</p>
+<ul>
+<li><a href="{telemetry}">Metrics</a></li>
+<li><a href="/-/healthy">Health</a></li>
+<li><a href="/-/ready">Readiness</a></li>
+</ul>
+</body>
+</html>
+"""
+
+
+@dataclass(frozen=True)
+class Page:
+    """A response."""
+
+    status: int
+    content_type: str
+    body: bytes
+
+
+def plain(status: int, text: str) -> Page:
+    """A page of one line of text."""
+    return Page(status, PLAIN_TYPE, f"{text}\n".encode())
+
+
+class Pages:
+    """The exporter's pages.
+
+    Args:
+        registry: What ``telemetry_path`` shows.
+        telemetry_path: Where the metrics are.
+        classic: Exponents of the classic histogram bounds, none to leave them out.
+        version: For the landing page.
+        ready: Whether segments have been looked for once.
+    """
+
+    def __init__(
+        self,
+        registry: Registry,
+        *,
+        telemetry_path: str,
+        classic: tuple[int, ...],
+        version: str,
+        ready: Callable[[], bool] = lambda: True,
+    ) -> None:
+        self.telemetry_path = telemetry_path
+        self._registry = registry
+        self._classic = classic
+        self._ready = ready
+        landing = _LANDING.format(version=html.escape(version), telemetry=html.escape(telemetry_path))
+        self._landing = Page(200, HTML_TYPE, landing.encode())
+
+    def get(self, path: str, accept: str) -> Page:
+        """The page at ``path`` in the format that the Accept header asks for; 404 where there is none."""
+        if path == self.telemetry_path:
+            format_ = choose(accept)
+            return Page(200, format_.content_type, format_.encode(self._registry.collect(), self._classic))
+        if path == "/":
+            return self._landing
+        if path == "/-/healthy":
+            return plain(200, "Healthy")
+        if path == "/-/ready":
+            return plain(200, "Ready") if self._ready() else plain(503, "Not ready")
+        return plain(404, "Not found")
