@@ -5,11 +5,12 @@ from __future__ import annotations
 from collections.abc import Iterable
 
 import numpy as np
+import numpy.typing as npt
 
-from argus.traces.columns import Chunk
+from argus import _native
+from argus.traces.columns import Chunk, Codes, Floats
 from argus.traces.errors import Notes
-from argus.traces.kinds import KINDS, kind_of
-from argus.traces.table import NONE, Collective, Rank, Table, empty_rows
+from argus.traces.table import KINDS, NONE, Collective, Rank, Table, empty_rows
 
 REQUIRED = ("rank", "iteration", "phase", "start", "duration")
 COORDINATES = ("dp", "tp", "pp", "cp", "ep")
@@ -68,7 +69,7 @@ def _chunk(chunk: Chunk, table: Table, notes: Notes, run: str | None) -> None:
     table.add(rows)
 
 
-def _phases(chunk: Chunk, table: Table, notes: Notes, names: np.ndarray, texts: list[str]) -> np.ndarray:
+def _phases(chunk: Chunk, table: Table, notes: Notes, names: Codes, texts: list[str]) -> Codes:
     kinds, kind_texts = chunk.texts("kind")
     pair, which = np.unique(names * len(kind_texts) + kinds, return_inverse=True)
     index = np.empty(len(pair), dtype=np.int64)
@@ -78,12 +79,13 @@ def _phases(chunk: Chunk, table: Table, notes: Notes, names: np.ndarray, texts: 
             if kind:
                 example = f"{kind!r:.40} of phase {name!r:.40}; the kinds are {', '.join(KINDS)}"
                 notes.add(chunk.path, "unknown kind, taken as mixed", example)
-            kind = "mixed" if kind else kind_of(name)
+            kind = "mixed" if kind else _native.infer_kind(name)
         index[position] = table.phase(name, kind)
-    return index[which.reshape(-1)]
+    codes: Codes = index[which.reshape(-1)]
+    return codes
 
 
-def _collectives(chunk: Chunk, table: Table, notes: Notes) -> np.ndarray:
+def _collectives(chunk: Chunk, table: Table, notes: Notes) -> Codes:
     ops, op_texts = chunk.texts("op")
     groups, group_texts = chunk.texts("group")
     ids, id_texts = chunk.texts("group_id")
@@ -99,10 +101,11 @@ def _collectives(chunk: Chunk, table: Table, notes: Notes) -> np.ndarray:
         name = group_texts[group] or "world"
         key = Collective(op_texts[op], name, id_texts[group_id] or f"{name}-0", count)
         index[position] = table.collective(key)
-    return index[which.reshape(-1)]
+    codes: Codes = index[which.reshape(-1)]
+    return codes
 
 
-def _ranks(chunk: Chunk, table: Table, notes: Notes, rank: np.ndarray, valid: np.ndarray) -> None:
+def _ranks(chunk: Chunk, table: Table, notes: Notes, rank: Floats, valid: npt.NDArray[np.bool_]) -> None:
     """Identity of ranks not seen before, from their first row."""
     numbers, first = np.unique(np.where(valid, rank, -1), return_index=True)
     fresh = [

@@ -24,6 +24,8 @@ Codes = npt.NDArray[np.int64]
 CUT_SHORT: tuple[type[Exception], ...] = (EOFError, gzip.BadGzipFile, zlib.error)
 """What reading a gzip file that was cut or damaged raises."""
 
+_DAMAGED: tuple[type[Exception], ...] = (*CUT_SHORT, csv.Error)
+
 
 @contextmanager
 def open_bytes(path: str) -> Iterator[BinaryIO]:
@@ -33,7 +35,7 @@ def open_bytes(path: str) -> Iterator[BinaryIO]:
         raw.seek(0)
         if packed:
             with gzip.GzipFile(fileobj=raw) as unpacked:
-                yield io.BufferedReader(unpacked, 1 << 20)  # type: ignore[type-var]
+                yield io.BufferedReader(unpacked, 1 << 20)
         else:
             yield raw
 
@@ -124,7 +126,7 @@ def parquet_chunks(path: str, names: Sequence[str], notes: Notes) -> Iterator[Ch
 
 def _parquet(path: str) -> Any:
     try:
-        import pyarrow.parquet
+        import pyarrow.parquet  # type: ignore[import-untyped]
     except ImportError as error:
         raise TraceError(
             f"{path}: reading Parquet needs pyarrow: pip install 'argus-gpu[traces]', "
@@ -209,7 +211,7 @@ def _batches(path: str, records: Iterator[Any], notes: Notes) -> Iterator[tuple[
             batch.append(next(records))
         except StopIteration:
             break
-        except (*CUT_SHORT, csv.Error) as error:
+        except _DAMAGED as error:
             notes.add(path, f"the file is damaged from row {first_row + len(batch):,} on", str(error))
             break
         if len(batch) == CHUNK_ROWS:

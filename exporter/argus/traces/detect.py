@@ -66,8 +66,8 @@ def load(
             raise TraceError(
                 "\n".join([str(error) for error in errors] + list(notes.lines())) or _nothing(paths)
             )
-        for error in errors:
-            notes.add(*_split(str(error)))
+        for unreadable in errors:
+            notes.add(*_split(str(unreadable)))
         _name_run(table, paths, run)
     except BaseException:
         table.close()
@@ -138,7 +138,7 @@ def _read(source: Source, table: Table, notes: Notes, run: str | None, reader: k
     if source.content == "kineto":
         reader.read(source.path)
         return
-    names = operations.REQUIRED
+    names: Sequence[str] = operations.REQUIRED
     if source.content == "argus":
         names = (*argus_trace.REQUIRED, *argus_trace.OPTIONAL)
     chunks: Iterator[Chunk] = _COLUMN_FORMATS[source.container](source.path, names, notes)

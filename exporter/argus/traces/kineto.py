@@ -33,6 +33,7 @@ from argus.traces.table import BUSY, NONE, WALL, Collective, Phase, Rank, Table,
 _DEVICE = frozenset(("kernel", "gpu_memcpy", "gpu_memset", "memcpy", "memset"))
 _LAUNCH = frozenset(("cuda_runtime", "cuda_driver", "hip_runtime", "runtime"))
 _MARKS = frozenset(("user_annotation", "cpu_op", "operator"))
+_CATEGORIES = _DEVICE | _LAUNCH | _MARKS
 _STEP = re.compile(r"ProfilerStep#(\d+)")
 
 _Row = tuple[int, int, int, int, int, float]
@@ -88,7 +89,8 @@ class Reader:
         events = self._collect(file)
         if not events.steps:
             raise TraceError(
-                f"{path}: no ProfilerStep# marks, so no iterations; call profiler.step() at the end of every iteration"
+                f"{path}: no ProfilerStep# marks, so no iterations; "
+                "call profiler.step() at the end of every iteration"
             )
         rank = self._rank(path, file.distributed)
         world_size = file.distributed.get("world_size")
@@ -115,9 +117,7 @@ class Reader:
         events = _Events()
         for event in file.events():
             category = str(event.get("cat", "")).lower()
-            if event.get("ph") != "X" or not (
-                category in _DEVICE or category in _LAUNCH or category in _MARKS
-            ):
+            if event.get("ph") != "X" or category not in _CATEGORIES:
                 continue
             try:
                 self._take(events, category, event)
@@ -166,6 +166,7 @@ class Reader:
         phase_at = _Innermost(events.phases)
         mark_at = _Innermost(events.collectives)
         device: dict[int, dict[Phase, list[tuple[int, int]]]] = defaultdict(lambda: defaultdict(list))
+        engine = events.engine - events.main
         rows: list[_Row] = []
         for work in events.work:
             thread, at = events.launches.get(work.correlation, (None, work.begin))
@@ -174,9 +175,7 @@ class Reader:
                 continue  # before the first or after the last iteration
             number = numbers[position]
             if not work.collective:
-                phase = phase_at(thread, at) or (
-                    names.BACKWARD if thread in events.engine - events.main else names.OTHER
-                )
+                phase = phase_at(thread, at) or (names.BACKWARD if thread in engine else names.OTHER)
                 # A host phase's seconds are the host's; device work launched in it is not its own.
                 owner = names.OTHER if phase.kind == "host" else phase
                 device[number][owner].append((work.begin, work.end))
@@ -267,7 +266,8 @@ class _Innermost:
             ordered = sorted(spans, key=lambda span: (span[0], -span[1]))
             self._marks[thread] = ordered
             self._begins[thread] = [span[0] for span in ordered]
-            parents, stack = [], []
+            parents: list[int] = []
+            stack: list[int] = []
             for index, (begin, _, _) in enumerate(ordered):
                 while stack and ordered[stack[-1]][1] <= begin:
                     stack.pop()

@@ -5,7 +5,7 @@ from __future__ import annotations
 import re
 from typing import Any
 
-from argus.traces.kinds import kind_of
+from argus import _native
 from argus.traces.table import Collective, Phase
 
 _PHASES = {
@@ -37,7 +37,7 @@ def phase_of(name: str) -> Phase | None:
     found = _PHASES.get(bare)
     if found is None:
         found = next((phase for pattern, phase in _PATTERNS if pattern.match(name)), None)
-    return Phase(found, kind_of(found)) if found else None
+    return Phase(found, _native.infer_kind(found)) if found else None
 
 
 _MARK = re.compile(r"(?P<backend>nccl|gloo|mpi|ucc):(?P<op>\w+)")
@@ -90,7 +90,7 @@ _ELEMENT_BYTES = {
 
 
 def payload(args: dict[str, Any]) -> float:
-    """Bytes of a collective's input on this rank, from a kernel's or an annotation's arguments; NaN if unknown."""
+    """Bytes of a collective's input on this rank, by a kernel's or annotation's arguments; NaN if unknown."""
     count = args.get("In msg nelems")
     size = _ELEMENT_BYTES.get(str(args.get("dtype", "")).lower())
     if isinstance(count, int) and size:

@@ -15,7 +15,7 @@ import numpy as np
 
 from argus.traces.columns import Chunk
 from argus.traces.errors import Notes
-from argus.traces.table import NONE, WALL, Collective, Rank, Table, empty_rows
+from argus.traces.table import NONE, WALL, Collective, Rank, Rows, Table, empty_rows
 
 REQUIRED = ("dp_rank", "stage", "rank", "step", "optype", "start_ts", "duration")
 
@@ -138,8 +138,8 @@ def _chunk(
     table.add(_walls(rows))
 
 
-def _walls(rows: np.ndarray) -> np.ndarray:
-    """Extent of each (iteration, rank) in these rows: each step has a clock of its own, so it isn't contiguous."""
+def _walls(rows: Rows) -> Rows:
+    """Extent of each (iteration, rank) in these rows: every step has a clock of its own."""
     keys, which = np.unique(rows[["iteration", "rank"]], return_inverse=True)
     which = which.reshape(-1)
     begin = np.full(len(keys), np.inf)

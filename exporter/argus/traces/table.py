@@ -33,6 +33,8 @@ ROW = np.dtype(
 
 Rows = npt.NDArray[np.void]
 
+KINDS = ("compute", "host", "communication", "mixed")
+
 NONE = -1
 WALL = -1
 """Phase of a row that states its iteration's extent on that rank, for formats that know it."""
@@ -45,7 +47,7 @@ _IN_MEMORY = 32 << 20
 
 @dataclass(frozen=True)
 class Phase:
-    """Name of a phase and its kind: ``compute``, ``host``, ``communication`` or ``mixed``."""
+    """Name of a phase and its kind, one of ``KINDS``."""
 
     name: str
     kind: str

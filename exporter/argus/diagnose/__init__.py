@@ -1,0 +1,1 @@
+"""Post-mortem of a recorded trace with the shipped rules (``argus diagnose``, docs/diagnose.md)."""
