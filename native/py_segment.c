@@ -188,10 +188,8 @@ static void close_segment(segment_object *self, uint64_t state) {
 }
 
 static void dealloc_segment(PyObject *object) {
-    PyTypeObject *type = Py_TYPE(object);
     close_segment((segment_object *)object, 0);
-    ((freefunc)PyType_GetSlot(type, Py_tp_free))(object);
-    Py_DECREF(type);
+    argus_free_object(object);
 }
 
 static PyObject *segment_close(PyObject *self, PyObject *args, PyObject *kwargs) {
@@ -473,9 +471,7 @@ static PyMethodDef functions[] = {
 };
 
 int argus_add_segment(PyObject *module) {
-    segment_type = (PyTypeObject *)PyType_FromSpec(&spec);
-    if (segment_type == NULL || PyModule_AddFunctions(module, functions) < 0)
+    if (argus_make_type(&spec, &segment_type) < 0 || PyModule_AddFunctions(module, functions) < 0)
         return -1;
-    Py_INCREF(segment_type); /* one for the module, one for segment_type */
-    return PyModule_AddObject(module, "Segment", (PyObject *)segment_type);
+    return PyModule_AddObject(module, "Segment", Py_NewRef((PyObject *)segment_type));
 }

@@ -23,8 +23,38 @@ const char *argus_kind_name(uint64_t kind);
 struct argus_segment *argus_open_segment(PyObject *object);
 int argus_is_segment(PyObject *object);
 
-int argus_add_segment(PyObject *module); /* class Segment, own_segments() */
-int argus_add_phases(PyObject *module);  /* phase(), collective(), … */
+/* Sorts the arguments of a METH_FASTCALL | METH_KEYWORDS function into given[],
+ * by the NULL-terminated names[]; what is not given stays.  -1 with an exception. */
+int argus_bind(const char *function, PyObject *const *args, Py_ssize_t count, PyObject *keywords,
+               const char *const *names, PyObject **given);
+
+/* Tells the user once, through the function given to configure(); without one,
+ * not at all.  Never raises. */
+void argus_report(const char *format, ...);
+
+/* configure()'s other function, borrowed, or NULL. */
+PyObject *argus_resolver(void);
+
+/* object as a decorator of function: a new reference. */
+PyObject *argus_decorate(PyObject *object, PyObject *args, PyObject *kwargs);
+
+void argus_free_object(PyObject *object);
+/* Makes the type; a new reference in *type stays there for good. */
+int argus_make_type(PyType_Spec *spec, PyTypeObject **type);
+
+/* A phase as the tracer and other bindings see it. */
+struct argus_phase_ref {
+    unsigned index;
+    int overflowed; /* it found no record and goes to "other" */
+};
+PyObject *argus_get_phase(PyObject *name, PyObject *kind); /* a new reference, or NULL with an exception */
+struct argus_phase_ref argus_phase_resolve(PyObject *phase);
+
+int argus_add_runtime(PyObject *module);     /* start(), stop(), configure(), … */
+int argus_add_segment(PyObject *module);     /* Segment, own_segments() */
+int argus_add_phases(PyObject *module);      /* Phase, phase() */
+int argus_add_collectives(PyObject *module); /* Collective, collective() */
+int argus_add_iterations(PyObject *module);  /* Iteration, iteration(), mark(), Pause, pause(), work() */
 PyObject *argus_layout(PyObject *module, PyObject *unused);
 
 #endif

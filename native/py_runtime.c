@@ -1,0 +1,177 @@
+/* Starting and stopping the tracer from Python, and what the bindings share. */
+#include <errno.h>
+#include <stdarg.h>
+
+#include "python.h"
+#include "tracer.h"
+
+static PyObject *report_function, *resolve_function;
+static PyObject *tracer_segment; /* the Segment in use: keeps it alive */
+
+int argus_bind(const char *function, PyObject *const *args, Py_ssize_t count, PyObject *keywords,
+               const char *const *names, PyObject **given) {
+    Py_ssize_t known = 0, named = keywords == NULL ? 0 : PyTuple_Size(keywords);
+    while (names[known] != NULL)
+        known++;
+    if (count > known) {
+        PyErr_Format(PyExc_TypeError, "%s() takes at most %zd arguments, not %zd", function, known, count);
+        return -1;
+    }
+    for (Py_ssize_t i = 0; i < count; i++)
+        given[i] = args[i];
+    for (Py_ssize_t k = 0; k < named; k++) {
+        PyObject *name = PyTuple_GetItem(keywords, k);
+        Py_ssize_t i = 0;
+        while (i < known && PyUnicode_CompareWithASCIIString(name, names[i]) != 0)
+            i++;
+        if (i == known || i < count) {
+            PyErr_Format(PyExc_TypeError,
+                         i == known ? "%s() has no argument %R" : "%s() got argument %R twice", function, name);
+            return -1;
+        }
+        given[i] = args[count + k];
+    }
+    return 0;
+}
+
+void argus_report(const char *format, ...) {
+    PyObject *type, *value, *traceback, *result = NULL;
+    va_list arguments;
+    if (report_function == NULL)
+        return;
+    PyErr_Fetch(&type, &value, &traceback);
+    va_start(arguments, format);
+    PyObject *text = PyUnicode_FromFormatV(format, arguments);
+    va_end(arguments);
+    if (text != NULL)
+        result = PyObject_CallFunctionObjArgs(report_function, text, NULL);
+    Py_XDECREF(text);
+    Py_XDECREF(result);
+    PyErr_Restore(type, value, traceback); /* what went wrong in here is lost */
+}
+
+PyObject *argus_resolver(void) { return resolve_function; }
+
+PyObject *argus_decorate(PyObject *object, PyObject *args, PyObject *kwargs) {
+    PyObject *function = NULL;
+    if (kwargs != NULL || !PyArg_UnpackTuple(args, "decorator", 1, 1, &function)) {
+        if (!PyErr_Occurred())
+            PyErr_SetString(PyExc_TypeError, "a decorator takes the function, nothing else");
+        return NULL;
+    }
+    PyObject *module = PyImport_ImportModule("argus.tracer.decorate");
+    PyObject *result = module == NULL ? NULL : PyObject_CallMethod(module, "wrap", "OO", object, function);
+    Py_XDECREF(module);
+    return result;
+}
+
+void argus_free_object(PyObject *object) {
+    PyTypeObject *type = Py_TYPE(object);
+    ((freefunc)PyType_GetSlot(type, Py_tp_free))(object);
+    Py_DECREF(type);
+}
+
+int argus_make_type(PyType_Spec *spec, PyTypeObject **type) {
+    *type = (PyTypeObject *)PyType_FromSpec(spec);
+    return *type == NULL ? -1 : 0;
+}
+
+/* ---- the module's functions ---- */
+
+static PyObject *configure(PyObject *Py_UNUSED(module), PyObject *args, PyObject *kwargs) {
+    static char *names[] = {"report", "resolve", NULL};
+    PyObject *report = NULL, *resolve = NULL;
+    if (!PyArg_ParseTupleAndKeywords(args, kwargs, "|$OO", names, &report, &resolve))
+        return NULL;
+    if (report != NULL) {
+        Py_XDECREF(report_function);
+        report_function = Py_NewRef(report);
+    }
+    if (resolve != NULL) {
+        Py_XDECREF(resolve_function);
+        resolve_function = Py_NewRef(resolve);
+    }
+    Py_RETURN_NONE;
+}
+
+static PyObject *start(PyObject *Py_UNUSED(module), PyObject *args, PyObject *kwargs) {
+    static char *names[] = {"segment", "cost_per_event", NULL};
+    PyObject *object;
+    double cost = 0;
+    if (!PyArg_ParseTupleAndKeywords(args, kwargs, "O|$d", names, &object, &cost))
+        return NULL;
+    if (!argus_is_segment(object))
+        return PyErr_Format(PyExc_TypeError, "start() needs a Segment");
+    struct argus_segment *segment = argus_open_segment(object);
+    if (segment == NULL)
+        return NULL;
+    if (argus_tracer.segment != NULL)
+        return PyErr_Format(PyExc_RuntimeError, "the tracer is already running");
+    int failure = argus_tracer_start(segment, cost);
+    if (failure != 0) {
+        errno = failure;
+        return PyErr_SetFromErrno(PyExc_OSError);
+    }
+    PyObject *before = tracer_segment;
+    tracer_segment = Py_NewRef(object);
+    Py_XDECREF(before);
+    Py_RETURN_NONE;
+}
+
+static PyObject *stop(PyObject *Py_UNUSED(module), PyObject *args, PyObject *kwargs) {
+    static char *names[] = {"state", NULL};
+    PyObject *state = Py_None, *segment = tracer_segment;
+    if (!PyArg_ParseTupleAndKeywords(args, kwargs, "|O", names, &state))
+        return NULL;
+    if (argus_tracer.segment != NULL)
+        argus_tracer_stop();
+    if (segment == NULL)
+        Py_RETURN_NONE;
+    tracer_segment = NULL;
+    PyObject *result = PyObject_CallMethod(segment, "close", "O", state);
+    Py_DECREF(segment);
+    return result;
+}
+
+static PyObject *refresh(PyObject *Py_UNUSED(module), PyObject *Py_UNUSED(unused)) {
+    argus_tracer.coordinates++;
+    Py_RETURN_NONE;
+}
+
+static PyObject *status(PyObject *Py_UNUSED(module), PyObject *Py_UNUSED(unused)) {
+    const struct argus_tracer *t = &argus_tracer;
+    const struct argus_segment *segment = t->segment;
+    return Py_BuildValue("{sNsKsKsKsI}", "active", PyBool_FromLong(t->active), "events",
+                         (unsigned long long)t->events, "dropped",
+                         (unsigned long long)(t->dropped + (segment == NULL ? 0 : segment->dropped)),
+                         "iterations",
+                         (unsigned long long)(segment == NULL ? 0 : segment->completed_iterations),
+                         "open_phases", t->depth);
+}
+
+static PyObject *set_clock(PyObject *Py_UNUSED(module), PyObject *now) {
+    unsigned long long value = PyLong_AsUnsignedLongLong(now);
+    if (PyErr_Occurred())
+        return NULL;
+    argus_test_clock = value;
+    Py_RETURN_NONE;
+}
+
+static PyMethodDef functions[] = {
+    {"configure", (PyCFunction)(void (*)(void))configure, METH_VARARGS | METH_KEYWORDS,
+     "configure(*, report, resolve)\n--\n\n"
+     "report(text): tells the user; resolve(group, peer): (group_id, members, nodes) of a communicator."},
+    {"start", (PyCFunction)(void (*)(void))start, METH_VARARGS | METH_KEYWORDS,
+     "start(segment, *, cost_per_event=0.0)\n--\n\n"
+     "The tracer of this process writes to the segment; cost in nanoseconds, for the tracer's self-report."},
+    {"stop", (PyCFunction)(void (*)(void))stop, METH_VARARGS | METH_KEYWORDS,
+     "stop(state=None)\n--\n\nStops the tracer and closes its segment with this state."},
+    {"refresh", refresh, METH_NOARGS,
+     "refresh()\n--\n\nCommunicators are named again: the coordinates changed."},
+    {"status", status, METH_NOARGS, "status()\n--\n\nWhat the tracer has done, as a dict."},
+    {"set_clock", set_clock, METH_O,
+     "set_clock(now_ns)\n--\n\nFor tests: the tracer's clock stands still there; 0: it runs again."},
+    {NULL, NULL, 0, NULL},
+};
+
+int argus_add_runtime(PyObject *module) { return PyModule_AddFunctions(module, functions); }

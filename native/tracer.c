@@ -1,0 +1,291 @@
+#include "tracer.h"
+
+#include <string.h>
+
+#include "sequence.h"
+
+struct argus_tracer argus_tracer;
+uint64_t argus_test_clock;
+
+static inline uint64_t clock_now(void) {
+    return argus_test_clock != 0 ? argus_test_clock : argus_monotonic_ns();
+}
+
+/* Gives the time since the last call to the phase on top. */
+static inline void settle(struct argus_tracer *t, uint64_t now) {
+    uint64_t elapsed = now - t->last;
+    t->last = now;
+    if (t->depth == 0 || t->pauses != 0)
+        return;
+    struct argus_open *top = &t->open[t->depth - 1];
+    top->exclusive += elapsed;
+    t->segment->phase_ns[top->phase] += elapsed;
+}
+
+/* Time without declared pauses. */
+static uint64_t active_time(const struct argus_tracer *t, uint64_t now) {
+    return (t->pauses != 0 ? t->pause_begin : now) - t->paused_total;
+}
+
+static void publish_source(struct argus_tracer *t) {
+    if (t->source == NULL || !argus_segment_writable(t->segment))
+        return;
+    argus_store(&t->source->events, t->events);
+    argus_store(&t->source->dropped, t->dropped + t->segment->dropped);
+    argus_store(&t->source->cost, t->other_cost + (uint64_t)((double)t->events * t->cost_per_event));
+    argus_store(&t->source->last_event, t->last);
+}
+
+/* ---- life ---- */
+
+static void forget_in_child(void) { argus_tracer.active = 0; }
+
+int argus_tracer_start(struct argus_segment *segment, double cost_per_event) {
+    static int watching_forks;
+    struct argus_tracer *t = &argus_tracer;
+    if (!watching_forks) {
+        int failure = pthread_atfork(NULL, NULL, forget_in_child);
+        if (failure != 0)
+            return failure;
+        watching_forks = 1;
+    }
+    unsigned generation = t->generation + 1;
+    memset(t, 0, sizeof *t);
+    t->generation = generation;
+    t->segment = segment;
+    t->cost_per_event = cost_per_event;
+    t->source = argus_segment_source(segment, (struct argus_text){"phases", 6});
+    t->last = clock_now();
+    if (t->source != NULL)
+        argus_store(&t->source->enabled, 1);
+    publish_source(t);
+    t->active = 1;
+    return 0;
+}
+
+void argus_tracer_stop(void) {
+    struct argus_tracer *t = &argus_tracer;
+    if (t->segment != NULL && argus_segment_writable(t->segment)) {
+        argus_segment_open_phase(t->segment, -1, 0);
+        argus_segment_resume(t->segment);
+        publish_source(t);
+        if (t->source != NULL)
+            argus_store(&t->source->enabled, 0);
+    }
+    t->active = 0;
+    t->segment = NULL;
+    t->source = NULL;
+}
+
+void argus_tracer_release(struct argus_segment *segment) {
+    if (argus_tracer.segment == segment)
+        argus_tracer_stop();
+}
+
+void argus_tracer_drop(void) {
+    struct argus_tracer *t = &argus_tracer;
+    t->dropped++;
+    if (t->source != NULL)
+        argus_store(&t->source->dropped, t->dropped + t->segment->dropped);
+}
+
+/* ---- phases and collectives ---- */
+
+static inline void show_open(struct argus_tracer *t) {
+    if (t->depth == 0)
+        argus_segment_open_phase(t->segment, -1, 0);
+    else
+        argus_segment_open_phase(t->segment, (int)t->open[t->depth - 1].phase, t->open[t->depth - 1].begin);
+}
+
+static inline struct argus_open *push(struct argus_tracer *t, unsigned phase, int collective) {
+    if (t->depth == ARGUS_DEPTH) {
+        t->overflow++;
+        argus_tracer_drop();
+        return NULL;
+    }
+    struct argus_open *open = &t->open[t->depth];
+    open->phase = phase;
+    open->collective = collective;
+    open->thread = pthread_self();
+    open->exclusive = 0;
+    open->paused = t->pauses != 0;
+    uint64_t now = clock_now(); /* as late as possible: what comes before belongs to the parent */
+    settle(t, now);
+    open->begin = now;
+    t->depth++;
+    argus_segment_open_phase(t->segment, (int)phase, now);
+    return open;
+}
+
+/* The entry that an end is about: of this thread if there is one, else the
+ * latest of any thread, for a phase may end elsewhere.  -1: none. */
+static int find(const struct argus_tracer *t, unsigned phase, int collective) {
+    pthread_t self = pthread_self();
+    int fallback = -1;
+    for (int i = (int)t->depth - 1; i >= 0; i--) {
+        const struct argus_open *open = &t->open[i];
+        if (open->phase != phase || open->collective != collective)
+            continue;
+        if (pthread_equal(open->thread, self))
+            return i;
+        if (fallback < 0)
+            fallback = i;
+    }
+    return fallback;
+}
+
+static inline void finish_phase(struct argus_tracer *t, const struct argus_open *open) {
+    /* What lies wholly within a declared pause did not happen. */
+    if (!open->paused || open->exclusive != 0)
+        argus_segment_count_phase(t->segment, open->phase, open->exclusive);
+}
+
+static void finish_collective(struct argus_tracer *t, const struct argus_open *open, uint64_t now) {
+    argus_segment_complete(t->segment, (unsigned)open->collective, open->sequence);
+    uint64_t inclusive = active_time(t, now) - open->active_begin;
+    if (!open->paused || inclusive != 0)
+        argus_segment_count_collective(t->segment, (unsigned)open->collective, inclusive, open->bytes);
+}
+
+static void end(unsigned phase, int collective) {
+    struct argus_tracer *t = &argus_tracer;
+    uint64_t now = clock_now();
+    if (t->overflow != 0) { /* ends come in the opposite order of begins */
+        t->overflow--;
+        return;
+    }
+    int at = find(t, phase, collective);
+    if (at < 0)
+        return; /* begun before the tracer started */
+    settle(t, now);
+    finish_phase(t, &t->open[at]);
+    if (collective >= 0)
+        finish_collective(t, &t->open[at], now);
+    t->depth--;
+    if ((unsigned)at != t->depth)
+        memmove(&t->open[at], &t->open[at + 1], (t->depth - (unsigned)at) * sizeof *t->open);
+    show_open(t);
+    t->events++;
+    if (t->source != NULL) {
+        argus_store(&t->source->events, t->events);
+        argus_store(&t->source->last_event, now);
+    }
+}
+
+void argus_tracer_begin(unsigned phase) { push(&argus_tracer, phase, -1); }
+
+void argus_tracer_end(unsigned phase) { end(phase, -1); }
+
+void argus_tracer_begin_collective(unsigned phase, int collective, uint64_t bytes) {
+    struct argus_tracer *t = &argus_tracer;
+    uint64_t sequence = collective < 0 ? 0 : argus_segment_enqueue(t->segment, (unsigned)collective);
+    struct argus_open *open = push(t, phase, collective);
+    if (open == NULL)
+        return;
+    open->sequence = sequence;
+    open->bytes = bytes;
+    open->active_begin = active_time(t, open->begin);
+}
+
+void argus_tracer_end_collective(unsigned phase, int collective) { end(phase, collective); }
+
+/* ---- iterations ---- */
+
+static void begin_recording(struct argus_tracer *t, uint64_t now) {
+    t->iteration_begin = now;
+    t->iteration_paused = 0;
+    argus_segment_reset_iteration(t->segment);
+}
+
+/* Accounts for the part of an open pause that has passed. */
+static void take_pause_apart(struct argus_tracer *t, uint64_t now) {
+    t->iteration_paused += now - t->pause_begin;
+    t->paused_total += now - t->pause_begin;
+    t->pause_begin = now;
+}
+
+static void write_iteration(struct argus_tracer *t, uint64_t now, const uint64_t *number) {
+    if (t->pauses != 0)
+        take_pause_apart(t, now);
+    uint64_t iteration = number != NULL ? *number : t->next_number;
+    t->next_number = iteration + 1;
+    argus_segment_end_iteration(t->segment, iteration, now, now - t->iteration_begin - t->iteration_paused,
+                                UINT64_MAX);
+    t->iteration_begin = now;
+    t->iteration_paused = 0;
+    t->other_cost += clock_now() - now;
+    publish_source(t);
+}
+
+void argus_tracer_begin_iteration(uint64_t token) {
+    struct argus_tracer *t = &argus_tracer;
+    if (t->owner != 0 || t->pauses != 0)
+        return; /* part of another iteration, or of a pause */
+    uint64_t now = clock_now();
+    settle(t, now);
+    t->owner = token;
+    t->blocks = 1;
+    if (t->iteration_begin == 0)
+        begin_recording(t, now);
+}
+
+void argus_tracer_end_iteration(uint64_t token, const uint64_t *number, int failed) {
+    struct argus_tracer *t = &argus_tracer;
+    if (t->owner != token)
+        return;
+    uint64_t now = clock_now();
+    settle(t, now);
+    t->owner = 0;
+    if (failed)
+        t->iteration_begin = 0;
+    else
+        write_iteration(t, now, number);
+}
+
+void argus_tracer_abandon_iteration(uint64_t token) {
+    if (argus_tracer.owner == token) {
+        argus_tracer.owner = 0;
+        argus_tracer.iteration_begin = 0;
+    }
+}
+
+void argus_tracer_mark(const uint64_t *number, int begin) {
+    struct argus_tracer *t = &argus_tracer;
+    if (t->blocks || t->pauses != 0)
+        return;
+    uint64_t now = clock_now();
+    settle(t, now);
+    if (t->iteration_begin != 0)
+        write_iteration(t, now, number);
+    else if (begin)
+        begin_recording(t, now);
+    if (!begin)
+        t->iteration_begin = 0;
+}
+
+/* ---- declared pauses ---- */
+
+void argus_tracer_pause(struct argus_text kind) {
+    struct argus_tracer *t = &argus_tracer;
+    uint64_t now = clock_now();
+    settle(t, now);
+    if (t->pauses++ != 0)
+        return;
+    t->pause_begin = now;
+    if (t->blocks && t->owner == 0)
+        t->iteration_begin = 0; /* the next one begins where its block begins */
+    argus_segment_pause(t->segment, kind, now);
+}
+
+void argus_tracer_resume(void) {
+    struct argus_tracer *t = &argus_tracer;
+    if (t->pauses == 0)
+        return;
+    uint64_t now = clock_now();
+    settle(t, now);
+    if (--t->pauses != 0)
+        return;
+    take_pause_apart(t, now);
+    argus_segment_resume(t->segment);
+}
