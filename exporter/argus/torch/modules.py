@@ -1,0 +1,232 @@
+"""Forward, backward and gradient synchronisation of a module.
+
+Calls are caught where ``torch.nn.Module`` looks for a compiled call
+(``_compiled_call_impl``, torch 2.2 and later), not by module hooks: what
+stands there is left out of pickles, copies and state dicts by torch itself,
+sees exceptions, and torch.compile neither traces nor breaks on it, whether it
+came before or after.
+
+Backward begins when the gradient reaches a tensor of the module's output.  A
+callback queued with the autograd engine at that moment runs when this rank's
+gradients are computed, before DDP's own callback, which waits for the
+all-reduces; one queued by ours runs after it.
+"""
+
+from __future__ import annotations
+
+import weakref
+from collections.abc import Callable, Iterator, Mapping
+from dataclasses import fields, is_dataclass
+from types import CodeType
+from typing import Any
+
+import torch
+from torch import Tensor
+from torch.nn import Module
+
+from argus.torch.recorder import Recorder
+
+_SLOT = "_compiled_call_impl"
+
+
+class TracedModel:
+    """One model of the loop: the module that the loop calls, and inside DDP the user's own module."""
+
+    def __init__(self, model: Module, recorder: Recorder) -> None:
+        """Catch the model's calls.
+
+        Args:
+            model: What the loop calls; compiled, DDP or plain.
+            recorder: Gets the events.
+        """
+        self._recorder = recorder
+        self._model: weakref.ref[Module] = weakref.ref(model)
+        self._ddps = [weakref.ref(ddp) for ddp in find_ddp(model)]
+        self._depth = 0
+        self._task = -1  # graph task whose backward is being recorded
+        self._sync = False
+        self._inner: weakref.ref[Module] | None = None
+        if is_ddp(model) and isinstance(model.module, Module):
+            self._inner = weakref.ref(model.module)
+        self._inner_missed = False  # torch.compile calls the user's module without a sign
+        self._core = weakref.ref(_core(model))
+        self.catch()
+
+    def catch(self) -> None:
+        """Put the catchers in place, also when ``model.compile()`` has thrown them out since."""
+        model = self._model()
+        inner = None if self._inner is None else self._inner()
+        if model is not None:
+            _catch(model, self._enter, self._leave)
+        if inner is not None:
+            _catch(inner, self._enter_inner, self._leave_inner)
+
+    def detach(self) -> None:
+        """Take the catchers away."""
+        for reference in (self._model, self._inner):
+            module = None if reference is None else reference()
+            if module is not None:
+                _release(module)
+
+    def _enter(self) -> bool:
+        """Whether this call is a training forward pass, and its beginning is recorded."""
+        model, core, recorder = self._model(), self._core(), self._recorder
+        if (
+            recorder.off
+            or self._depth
+            or model is None
+            or core is None
+            or not core.training
+            or not torch.is_grad_enabled()
+            or torch._C._current_graph_task_id() != -1  # recomputation inside backward
+            or not recorder.on_loop_thread
+        ):
+            return False
+        self._depth = 1
+        broadcast = self._inner is not None and model._check_sync_bufs_pre_fwd()  # type: ignore[operator]
+        if self._inner is None or (self._inner_missed and not broadcast):
+            recorder.forward_begins("forward")
+        else:
+            recorder.forward_begins("buffer_sync" if broadcast and not self._inner_missed else None)
+        self._inner_missed = self._inner is not None
+        return True
+
+    def _leave(self, output: Any) -> None:
+        self._depth = 0
+        self._recorder.forward_ends()
+        if self._recorder.off or output is None:
+            return
+        ddps = [ddp for ddp in (reference() for reference in self._ddps) if ddp is not None]
+        self._watch(output, any(ddp.require_backward_grad_sync for ddp in ddps))
+
+    def _enter_inner(self) -> bool:
+        if self._depth != 1:
+            return False
+        self._depth = 2
+        self._inner_missed = False
+        self._recorder.forward_computes()
+        return True
+
+    def _leave_inner(self, output: Any) -> None:
+        self._depth = 1
+        self._recorder.forward_ends()
+
+    def _watch(self, output: Any, sync: bool) -> None:
+        def on_gradient(gradient: Tensor) -> None:
+            if not torch.compiler.is_compiling():
+                self._gradient_arrives(sync)
+
+        # Said by torch's own flag: copies and pickles of the tensor may lose this hook without a warning.
+        on_gradient.__torch_unserializable__ = True  # type: ignore[attr-defined]
+        for tensor in _tensors(output):
+            if tensor.grad_fn is not None:
+                tensor.register_hook(on_gradient)  # type: ignore[no-untyped-call]
+
+    def _gradient_arrives(self, sync: bool) -> None:
+        recorder = self._recorder
+        task = torch._C._current_graph_task_id()
+        self._sync = sync or (task == self._task and self._sync)
+        if task == self._task or recorder.off:
+            return
+        self._task = task
+        try:
+            queue = torch.autograd.Variable._execution_engine.queue_callback
+            queue(lambda: self._backward_ends(queue))
+        except Exception as error:
+            recorder.turn_off(f"autograd takes no callback: {error}")
+            return
+        recorder.backward_begins()
+
+    def _backward_ends(self, queue: Callable[[Callable[[], None]], None]) -> None:
+        self._task = -1
+        self._recorder.backward_ends(self._sync)
+        if self._sync:
+            queue(self._recorder.sync_ends)
+
+
+def _core(module: Module) -> Module:
+    """The user's own module inside DDP and torch.compile's wrapper: its `training` is the one that counts."""
+    while True:
+        inside = module.module if is_ddp(module) else module._modules.get("_orig_mod")
+        if not isinstance(inside, Module):
+            return module
+        module = inside
+
+
+def is_ddp(module: Module) -> bool:
+    """Whether the module is torch's DistributedDataParallel (imported only where the job did)."""
+    return any(ancestor.__name__ == "DistributedDataParallel" for ancestor in type(module).__mro__)
+
+
+def find_ddp(model: Module) -> list[Any]:
+    """The DDP modules in a model, itself included."""
+    return [module for module in model.modules() if is_ddp(module)]
+
+
+def is_caught(module: Module) -> bool:
+    """Whether a catcher is in place."""
+    return getattr(module.__dict__.get(_SLOT), "__code__", None) is _CATCHER
+
+
+def _catch(module: Module, enter: Callable[[], bool], leave: Callable[[Any], None]) -> None:
+    if not is_caught(module):
+        # Written past __setattr__: torch.compile's wrapper would hand it to the module inside.
+        module.__dict__[_SLOT] = _catcher(weakref.ref(module), module.__dict__.get(_SLOT), enter, leave)
+
+
+def _release(module: Module) -> None:
+    if is_caught(module):
+        compiled = module.__dict__.pop(_SLOT).compiled_call
+        if compiled is not None:
+            module.__dict__[_SLOT] = compiled
+
+
+def _catcher(
+    reference: weakref.ref[Module],
+    compiled_call: Callable[..., Any] | None,
+    enter: Callable[[], bool],
+    leave: Callable[[Any], None],
+) -> Callable[..., Any]:
+    def catch(*args: Any, **kwargs: Any) -> Any:
+        call = compiled_call or reference()._call_impl  # type: ignore[union-attr]
+        if torch.compiler.is_compiling() or not enter():
+            return call(*args, **kwargs)
+        output = None
+        try:
+            output = call(*args, **kwargs)
+        finally:
+            leave(output)
+        return output
+
+    catch.compiled_call = compiled_call  # type: ignore[attr-defined]
+    return catch
+
+
+def _skip(code: CodeType) -> CodeType:
+    """Keep torch.compile from compiling frames of this code (those that it calls are compiled)."""
+    frames: Any = torch._C._dynamo.eval_frame
+    if hasattr(frames, "skip_code"):
+        frames.skip_code(code)
+    else:
+        action = frames._FrameAction
+        strategy = frames._FrameExecStrategy(action.SKIP, action.DEFAULT)
+        frames.set_code_exec_strategy(code, strategy)
+    return code
+
+
+def _tensors(value: Any) -> Iterator[Tensor]:
+    """The tensors in an output: sequences, mappings and dataclasses are searched."""
+    if isinstance(value, Tensor):
+        yield value
+    elif isinstance(value, Mapping):
+        for item in value.values():
+            yield from _tensors(item)
+    elif isinstance(value, (list, tuple, set, frozenset)):
+        for item in value:
+            yield from _tensors(item)
+    elif is_dataclass(value) and not isinstance(value, type):
+        for field in fields(value):
+            yield from _tensors(getattr(value, field.name))
+
+
+_CATCHER = _skip(_catcher(lambda: None, None, bool, bool).__code__)  # type: ignore[arg-type]

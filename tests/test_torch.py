@@ -1,0 +1,400 @@
+"""argus.torch in one process: which events a loop gives, and what stays untouched.
+
+Each test reads the journal of phases, iterations and pauses in the order in
+which they were begun and ended.
+"""
+
+from __future__ import annotations
+
+import copy
+import io
+import pickle
+import threading
+import warnings
+import weakref
+from collections.abc import Iterator
+from typing import Any
+
+import pytest
+
+torch = pytest.importorskip("torch", reason="torch is not installed (pip install argus-gpu[torch])")
+
+import argus  # noqa: E402
+import argus.torch  # noqa: E402
+from argus.torch import attachment  # noqa: E402
+
+
+class _Block:
+    def __init__(self, journal: list[str], name: str) -> None:
+        self.journal, self.name = journal, name
+
+    def __enter__(self) -> None:
+        self.journal.append(f"+{self.name}")
+
+    def __exit__(self, *error: object) -> None:
+        self.journal.append(f"-{self.name}")
+
+
+@pytest.fixture
+def journal(monkeypatch: pytest.MonkeyPatch) -> Iterator[list[str]]:
+    """What the integration tells the tracer: "+name" begins, "-name" ends."""
+    entries: list[str] = []
+    monkeypatch.setattr(argus, "phase", lambda name, kind=None: _Block(entries, name), raising=False)
+    monkeypatch.setattr(argus, "iteration", lambda: _Block(entries, "iteration"), raising=False)
+    monkeypatch.setattr(argus, "pause", lambda kind: _Block(entries, f"pause {kind}"), raising=False)
+    monkeypatch.setattr(argus, "init", lambda: None, raising=False)
+    monkeypatch.setattr(argus, "status", lambda: {"enabled": True}, raising=False)
+    yield entries
+    attachment._recorder = None
+
+
+def _flow(entries: list[str]) -> str:
+    """The journal in short: d( d) f( f) ... with | where an iteration ends and begins."""
+    short = {
+        "data_loading": "d", "forward": "f", "backward": "b", "optimizer": "o", "iteration": "i",
+        "grad_sync": "s", "buffer_sync": "u", "pause between_epochs": "p",
+    }  # fmt: skip
+    return " ".join((entry[0] + short[entry[1:]]) for entry in entries)
+
+
+class Net(torch.nn.Module):
+    def __init__(self) -> None:
+        super().__init__()
+        self.first = torch.nn.Linear(4, 4)
+        self.second = torch.nn.Linear(4, 4)
+
+    def forward(self, x: Any) -> Any:
+        return self.second(torch.relu(self.first(x)))
+
+
+class Dataset(torch.utils.data.Dataset):
+    def __len__(self) -> int:
+        return 4
+
+    def __getitem__(self, index: int) -> Any:
+        return torch.ones(4)
+
+
+def _loader(**options: Any) -> Any:
+    return torch.utils.data.DataLoader(Dataset(), batch_size=2, **options)
+
+
+def _job() -> tuple[Any, Any, Any]:
+    model = Net()
+    return model, torch.optim.SGD(model.parameters(), lr=0.1), _loader()
+
+
+STEP = "+f -f +b -b +o -o"
+FETCH = "+d -d"
+
+
+def test_a_plain_loop(journal: list[str]) -> None:
+    model, optimizer, loader = _job()
+    handle = argus.torch.attach(model, optimizer, loader)
+    assert handle.active
+    assert handle.dataloader is loader
+    for _ in range(2):
+        for batch in loader:
+            optimizer.zero_grad()
+            model(batch).sum().backward()
+            optimizer.step()
+    assert _flow(journal) == (
+        f"{FETCH} +i {STEP} -i {FETCH} +i {STEP} -i {FETCH} +p"
+        f" -p +i {FETCH} {STEP} -i {FETCH} +i {STEP} -i {FETCH} +p"
+    )
+
+
+def test_gradient_accumulation_is_one_iteration(journal: list[str]) -> None:
+    model, optimizer, loader = _job()
+    argus.torch.attach(model, optimizer, loader)
+    for batch in loader:
+        model(batch).sum().backward()
+    optimizer.step()
+    optimizer.zero_grad()
+    next(iter(loader))
+    micro = f"{FETCH} +f -f +b -b"
+    assert _flow(journal).replace("+i ", "", 1) == f"{micro} {micro} {FETCH} +o -o -i {FETCH} +i"
+
+
+def test_without_a_data_loader_the_next_forward_ends_the_iteration(journal: list[str]) -> None:
+    model, optimizer, _ = _job()
+    argus.torch.attach(model, optimizer)
+    for _ in range(2):
+        model(torch.ones(2, 4)).sum().backward()
+        optimizer.step()
+    assert _flow(journal) == f"+i {STEP} -i +i {STEP}"
+
+
+@pytest.mark.parametrize("clear_first", [False, True])
+def test_a_step_that_the_scaler_skips_ends_its_iteration(journal: list[str], clear_first: bool) -> None:
+    model, optimizer, loader = _job()
+    argus.torch.attach(model, optimizer, loader)
+    scaler = torch.amp.GradScaler("cpu", init_scale=2.0**127)  # the first scaled loss overflows
+    for index, batch in enumerate(loader):
+        if clear_first:
+            optimizer.zero_grad()
+        loss = model(batch).sum() * (1e30 if index == 0 else 1e-30)
+        scaler.scale(loss).backward()
+        scaler.step(optimizer)
+        scaler.update()
+        if not clear_first:
+            optimizer.zero_grad()
+    flow = _flow(journal)
+    assert flow.count("+o") == 1, "the first step was skipped"
+    if clear_first:  # known only when the next batch is here
+        assert flow == f"{FETCH} +i +f -f +b -b {FETCH} -i +i {STEP} -i {FETCH} +p"
+    else:
+        assert flow == f"{FETCH} +i +f -f +b -b -i {FETCH} +i {STEP} -i {FETCH} +p"
+
+
+def test_validation_is_not_training(journal: list[str]) -> None:
+    model, optimizer, loader = _job()
+    argus.torch.attach(model, optimizer, loader)
+    model.eval()
+    model(torch.ones(2, 4))
+    model.train()
+    with torch.no_grad():
+        model(torch.ones(2, 4))
+    assert journal == []
+
+
+def test_an_iterator_left_by_break_ends_the_epoch(journal: list[str]) -> None:
+    model, optimizer, loader = _job()
+    argus.torch.attach(model, optimizer, loader)
+    for batch in loader:
+        model(batch).sum().backward()
+        optimizer.step()
+        break
+    assert _flow(journal) == f"{FETCH} +i {STEP} -i +p"
+
+
+def test_recomputation_inside_backward_is_no_forward(journal: list[str]) -> None:
+    model = Net()
+    argus.torch.attach(model)
+
+    def outer(x: Any) -> Any:
+        return torch.utils.checkpoint.checkpoint(model, x, use_reentrant=False)
+
+    outer(torch.ones(2, 4)).sum().backward()
+    assert _flow(journal).count("+f") == 1
+
+
+def test_exceptions_leave_nothing_open(journal: list[str]) -> None:
+    class Fails(torch.autograd.Function):
+        @staticmethod
+        def forward(ctx: Any, x: Any) -> Any:
+            return x * 1
+
+        @staticmethod
+        def backward(ctx: Any, gradient: Any) -> Any:
+            raise RuntimeError("broken backward")
+
+    class Broken(Net):
+        def forward(self, x: Any) -> Any:
+            if x.sum() < 0:
+                raise RuntimeError("broken forward")
+            return Fails.apply(super().forward(x))
+
+    model = Broken()
+    handle = argus.torch.attach(model)
+    with pytest.raises(RuntimeError, match="broken forward"):
+        model(-torch.ones(2, 4))
+    assert _flow(journal) == "+i +f -f"
+    with pytest.raises(RuntimeError, match="broken backward"):
+        model(torch.ones(2, 4)).sum().backward()
+    model(torch.ones(2, 4))
+    assert _flow(journal) == "+i +f -f +f -f +b -b +f -f"
+    assert handle.active
+
+
+def test_outputs_of_every_shape(journal: list[str]) -> None:
+    from dataclasses import dataclass
+
+    @dataclass
+    class Output:
+        loss: Any
+        other: Any = None
+
+    class Nested(Net):
+        def forward(self, x: Any) -> Any:
+            y = super().forward(x)
+            return {"a": [Output(loss=y.sum()), 3, x, None], "b": (y.detach(),)}
+
+    model = Nested()
+    argus.torch.attach(model)
+    output = model(torch.ones(2, 4))
+    output["a"][0].loss.backward()
+    assert _flow(journal) == "+i +f -f +b -b"
+
+
+def test_several_gradients_begin_one_backward(journal: list[str]) -> None:
+    class Two(Net):
+        def forward(self, x: Any) -> Any:
+            return self.first(x), self.second(x)
+
+    model = Two()
+    argus.torch.attach(model)
+    a, b = model(torch.ones(2, 4))
+    (a.sum() + b.sum()).backward()
+    assert _flow(journal) == "+i +f -f +b -b"
+
+
+def test_model_and_optimizer_pickle_and_copy_as_if_untouched(journal: list[str]) -> None:
+    model, optimizer, loader = _job()
+    before = pickle.dumps(model), pickle.dumps(loader), str(model.state_dict()), repr(model)
+    argus.torch.attach(model, optimizer, loader)
+    assert before == (pickle.dumps(model), pickle.dumps(loader), str(model.state_dict()), repr(model))
+    buffer = io.BytesIO()
+    torch.save(model, buffer)
+    assert b"argus" not in buffer.getvalue()
+    copies = copy.deepcopy(model), copy.deepcopy(optimizer), copy.copy(loader), copy.deepcopy(loader)
+    copies[0](torch.ones(2, 4)).sum().backward()
+    copies[1].step()
+    copies[1].zero_grad()
+    assert [len(list(loader)) for loader in copies[2:]] == [2, 2]
+    assert journal == []
+    assert b"argus" not in pickle.dumps(optimizer)
+    with warnings.catch_warnings():
+        warnings.simplefilter("error")
+        output = model(torch.ones(2, 4))
+        torch.save(output.detach(), io.BytesIO())
+
+
+def test_a_second_attach_changes_nothing_and_detach_undoes_all(journal: list[str]) -> None:
+    model, optimizer, loader = _job()
+    state = {name: vars(model)[name] for name in vars(model)}
+    first = argus.torch.attach(model, optimizer, loader)
+    second = argus.torch.attach(model, optimizer, loader)
+    for batch in loader:
+        optimizer.zero_grad()
+        model(batch).sum().backward()
+        optimizer.step()
+    assert _flow(journal).count("+f") == 2
+    second.detach()
+    model(torch.ones(2, 4))
+    assert _flow(journal).count("+f") == 3
+    first.detach()
+    journal.clear()
+    for batch in loader:
+        model(batch).sum().backward()
+        optimizer.step()
+        optimizer.zero_grad()
+    assert journal == []
+    assert vars(model) == state
+    assert type(loader) is torch.utils.data.DataLoader
+    assert "zero_grad" not in vars(optimizer)
+
+
+def test_nothing_is_kept_alive(journal: list[str]) -> None:
+    model, optimizer, loader = _job()
+    argus.torch.attach(model, optimizer, loader)
+    model(next(iter(loader))).sum().backward()
+    optimizer.step()
+    references = [weakref.ref(model), weakref.ref(optimizer), weakref.ref(loader)]
+    del model, optimizer, loader
+    assert [reference() for reference in references] == [None, None, None]
+
+
+@pytest.mark.parametrize("options", [{"num_workers": 1}, {"num_workers": 1, "persistent_workers": True}])
+def test_loaders_with_workers(journal: list[str], options: dict[str, Any]) -> None:
+    loader = _loader(**options, multiprocessing_context="forkserver")
+    argus.torch.attach(dataloader=loader)
+    for _ in range(2):
+        assert [batch.shape for batch in loader] == [(2, 4), (2, 4)]
+    assert _flow(journal).count("+d") == 6
+
+
+def test_iterables_of_other_kinds(journal: list[str], caplog: pytest.LogCaptureFixture) -> None:
+    class Custom:
+        def __iter__(self) -> Any:
+            yield from (1, 2)
+
+    class Endless:
+        count = 0
+
+        def __iter__(self) -> Any:
+            return self
+
+        def __next__(self) -> int:
+            self.count += 1
+            return self.count
+
+    custom, endless, batches = Custom(), Endless(), [1, 2]
+    handle = argus.torch.attach(dataloader=[custom, endless, batches, (n for n in (1, 2))])
+    assert caplog.text.count("can't be traced in place") == 2
+    assert handle.dataloader[0] is custom
+    assert handle.dataloader[1] is endless
+    assert list(custom) == list(handle.dataloader[2]) == list(handle.dataloader[3]) == [1, 2]
+    assert [next(endless), next(iter(endless))] == [1, 2]
+    assert len(handle.dataloader[2]) == 2
+    assert _flow(journal).count("+d") == 3 * 3 + 2
+
+
+def test_fetches_of_other_threads_are_not_the_loops(journal: list[str]) -> None:
+    loader = _loader()
+    argus.torch.attach(dataloader=loader)
+    thread = threading.Thread(target=lambda: list(loader))
+    thread.start()
+    thread.join()
+    assert journal == []
+
+
+def test_a_failure_inside_turns_tracing_off_once_and_training_goes_on(
+    journal: list[str], monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
+) -> None:
+    model, optimizer, loader = _job()
+
+    def broken() -> Any:
+        raise OSError("no iteration today")
+
+    monkeypatch.setattr(argus, "iteration", broken)
+    handle = argus.torch.attach(model, optimizer, loader)
+    for batch in loader:
+        optimizer.zero_grad()
+        model(batch).sum().backward()
+        optimizer.step()
+    assert caplog.text.count("no iteration today") == 1
+    assert not handle.active
+    assert "no iteration today" in handle.reason
+
+
+def test_wrong_arguments_are_refused_by_name() -> None:
+    with pytest.raises(TypeError, match="model must be a torch Module"):
+        argus.torch.attach(3)  # type: ignore[arg-type]
+    with pytest.raises(TypeError, match="optimizer must be"):
+        argus.torch.attach(Net(), Net())  # type: ignore[arg-type]
+    with pytest.raises(TypeError, match="phases are data_loading"):
+        argus.torch.attach(Net(), kinds={"forwards": "mixed"})
+
+
+def test_synchronised_batch_norm_makes_mixed(journal: list[str], caplog: pytest.LogCaptureFixture) -> None:
+    model = torch.nn.Sequential(torch.nn.Linear(4, 4), torch.nn.SyncBatchNorm(4))
+    argus.torch.attach(model)
+    assert "forward, backward get the kind mixed" in caplog.text
+    assert "SyncBatchNorm" in caplog.text
+
+
+def test_a_model_that_is_never_called_is_said_once(
+    journal: list[str], caplog: pytest.LogCaptureFixture
+) -> None:
+    model, optimizer, _ = _job()
+    argus.torch.attach(Net(), optimizer)
+    for _ in range(5):
+        model(torch.ones(2, 4)).sum().backward()
+        optimizer.step()
+    assert caplog.text.count("no training forward pass of the attached model was seen") == 1
+
+
+def test_an_optimizer_closure_runs_inside_its_phase(journal: list[str]) -> None:
+    model = Net()
+    optimizer = torch.optim.LBFGS(model.parameters(), max_iter=1)
+    argus.torch.attach(model, optimizer)
+
+    def closure() -> Any:
+        optimizer.zero_grad()
+        loss = model(torch.ones(2, 4)).sum()
+        loss.backward()
+        return loss
+
+    optimizer.step(closure)
+    assert _flow(journal) == "+o +i +f -f +b -b -o"
