@@ -14,7 +14,7 @@ from argus import _native
 from argus.exporter.exposition.families import Family
 
 RANK = r"""
-import os, sys
+import os, sys, time
 from argus import _native
 options = eval(sys.argv[2])
 uid = options.pop("uid", None)
@@ -38,10 +38,15 @@ for _ in range(6):
 print("ready", flush=True)
 for line in sys.stdin:
     command = line.strip()
-    if command == "hammer":
+    if command.startswith("hammer"):
+        pause = float(command[6:] or 0)
+        for _ in range(200):
+            step(1_000_000 + number % 977)
         print("ok", flush=True)
         while True:
             step(1_000_000 + number % 977)
+            if pause:
+                time.sleep(pause)
     elif command == "step":
         step(100_000_000)
     elif command.startswith("role "):
@@ -89,8 +94,7 @@ class Rank:
         return self
 
     def __exit__(self, *_: object) -> None:
-        if self.process.poll() is None:
-            self.kill()
+        self.kill()
 
     def _answer(self, expected: str) -> None:
         assert self.process.stdout is not None
