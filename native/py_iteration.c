@@ -21,15 +21,6 @@ typedef struct {
 
 static PyTypeObject *iteration_type, *pause_type;
 
-/* The tracer can go on no longer when its file was truncated under it. */
-static void check_segment(void) {
-    if (argus_tracer.active && argus_tracer.segment->lost) {
-        argus_tracer_stop();
-        argus_report("tracing is off: the segment file was truncated by another program; "
-                     "keep other programs away from it and restart the job to trace it again");
-    }
-}
-
 /* ---- iterations ---- */
 
 static PyObject *iteration_enter(PyObject *object, PyObject *Py_UNUSED(unused)) {
@@ -50,7 +41,7 @@ static PyObject *iteration_exit(PyObject *object, PyObject *const *args, Py_ssiz
     if (self->depth != 0 && --self->depth == 0 && argus_tracer.active) {
         argus_tracer_end_iteration(self->token, self->numbered ? &self->number : NULL,
                                    count > 0 && args[0] != Py_None);
-        check_segment();
+        argus_iterated();
     }
     Py_RETURN_NONE;
 }
@@ -111,7 +102,7 @@ static PyObject *mark(PyObject *Py_UNUSED(module), PyObject *const *args, Py_ssi
         return NULL;
     if (argus_tracer.active) {
         argus_tracer_mark(numbered ? &number : NULL, begin);
-        check_segment();
+        argus_iterated();
     }
     Py_RETURN_NONE;
 }

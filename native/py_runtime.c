@@ -5,7 +5,9 @@
 #include "python.h"
 #include "tracer.h"
 
-static PyObject *report_function, *resolve_function;
+#define FIRST_ITERATIONS 8 /* after each of which Python is called */
+
+static PyObject *report_function, *resolve_function, *iterated_function;
 static PyObject *tracer_segment; /* the Segment in use: keeps it alive */
 
 int argus_bind(const char *function, PyObject *const *args, Py_ssize_t count, PyObject *keywords,
@@ -52,6 +54,25 @@ void argus_report(const char *format, ...) {
 
 PyObject *argus_resolver(void) { return resolve_function; }
 
+void argus_iterated(void) {
+    if (!argus_tracer.active)
+        return;
+    if (argus_tracer.segment->lost) {
+        argus_tracer_stop();
+        argus_report("tracing is off: the segment file was truncated by another program; "
+                     "keep other programs away from it, and restart the job to trace it again");
+        return;
+    }
+    uint64_t count = argus_tracer.segment->completed_iterations;
+    if (count > FIRST_ITERATIONS || iterated_function == NULL)
+        return;
+    PyObject *type, *value, *traceback;
+    PyErr_Fetch(&type, &value, &traceback);
+    PyObject *result = PyObject_CallFunction(iterated_function, "K", (unsigned long long)count);
+    Py_XDECREF(result);
+    PyErr_Restore(type, value, traceback);
+}
+
 PyObject *argus_decorate(PyObject *object, PyObject *args, PyObject *kwargs) {
     PyObject *function = NULL;
     if (kwargs != NULL || !PyArg_UnpackTuple(args, "decorator", 1, 1, &function)) {
@@ -78,19 +99,22 @@ int argus_make_type(PyType_Spec *spec, PyTypeObject **type) {
 
 /* ---- the module's functions ---- */
 
+static void keep(PyObject **kept, PyObject *value) {
+    PyObject *before = *kept;
+    if (value == NULL)
+        return;
+    *kept = Py_NewRef(value);
+    Py_XDECREF(before);
+}
+
 static PyObject *configure(PyObject *Py_UNUSED(module), PyObject *args, PyObject *kwargs) {
-    static char *names[] = {"report", "resolve", NULL};
-    PyObject *report = NULL, *resolve = NULL;
-    if (!PyArg_ParseTupleAndKeywords(args, kwargs, "|$OO", names, &report, &resolve))
+    static char *names[] = {"report", "resolve", "iterated", NULL};
+    PyObject *report = NULL, *resolve = NULL, *iterated = NULL;
+    if (!PyArg_ParseTupleAndKeywords(args, kwargs, "|$OOO", names, &report, &resolve, &iterated))
         return NULL;
-    if (report != NULL) {
-        Py_XDECREF(report_function);
-        report_function = Py_NewRef(report);
-    }
-    if (resolve != NULL) {
-        Py_XDECREF(resolve_function);
-        resolve_function = Py_NewRef(resolve);
-    }
+    keep(&report_function, report);
+    keep(&resolve_function, resolve);
+    keep(&iterated_function, iterated);
     Py_RETURN_NONE;
 }
 
@@ -159,8 +183,9 @@ static PyObject *set_clock(PyObject *Py_UNUSED(module), PyObject *now) {
 
 static PyMethodDef functions[] = {
     {"configure", (PyCFunction)(void (*)(void))configure, METH_VARARGS | METH_KEYWORDS,
-     "configure(*, report, resolve)\n--\n\n"
-     "report(text): tells the user; resolve(group, peer): (group_id, members, nodes) of a communicator."},
+     "configure(*, report=None, resolve=None, iterated=None)\n--\n\n"
+     "report(text): tells the user; resolve(group, peer): (group_id, members, nodes) of a communicator;\n"
+     "iterated(count): called after each of the first iterations. What is not given stays."},
     {"start", (PyCFunction)(void (*)(void))start, METH_VARARGS | METH_KEYWORDS,
      "start(segment, *, cost_per_event=0.0)\n--\n\n"
      "The tracer of this process writes to the segment; cost in nanoseconds, for the tracer's self-report."},

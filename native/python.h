@@ -35,6 +35,9 @@ void argus_report(const char *format, ...);
 /* configure()'s other function, borrowed, or NULL. */
 PyObject *argus_resolver(void);
 
+/* To be called where an iteration ended: gives up a lost segment, and tells Python of the first ones. */
+void argus_iterated(void);
+
 /* object as a decorator of function: a new reference. */
 PyObject *argus_decorate(PyObject *object, PyObject *args, PyObject *kwargs);
 

@@ -1,0 +1,69 @@
+"""Stand-ins for the public names where the native extension can't be loaded: they do nothing."""
+
+from __future__ import annotations
+
+import sys
+from collections.abc import Callable
+from typing import Any, TypeVar
+
+_Function = TypeVar("_Function", bound=Callable[..., Any])
+
+reason = ""
+
+
+def explain(error: BaseException) -> None:
+    """Say once why, as early as possible: nothing will be traced."""
+    global reason
+    reason = f"the native extension can't be loaded ({error})"
+    print(
+        f"argus: tracing is off: {reason}; install argus-gpu again for this Python and machine",
+        file=sys.stderr,
+    )
+
+
+class _Nothing:
+    """A context manager and decorator without effect."""
+
+    def __enter__(self) -> _Nothing:
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        return None
+
+    def __call__(self, function: _Function) -> _Function:
+        return function
+
+
+_NOTHING = _Nothing()
+
+
+def phase(name: str, kind: str | None = None) -> _Nothing:
+    return _NOTHING
+
+
+def collective(op: str, *_: Any, **__: Any) -> _Nothing:
+    return _NOTHING
+
+
+def iteration(number: int | None = None) -> _Nothing:
+    return _NOTHING
+
+
+def pause(kind: str) -> _Nothing:
+    return _NOTHING
+
+
+def work(phase: str | None = None, **units: float) -> None:
+    return None
+
+
+def init(**_: Any) -> None:
+    return None
+
+
+def finish() -> None:
+    return None
+
+
+def status() -> dict[str, Any]:
+    return {"enabled": False, "reason": reason}

@@ -1,0 +1,277 @@
+"""The tracer's life in this process: init, finish, and what happens when it can't.
+
+Whatever goes wrong in here turns tracing off, says so once in one line, and
+leaves training as it is.
+"""
+
+from __future__ import annotations
+
+import atexit
+import logging
+import os
+import sys
+import sysconfig
+import time
+from collections.abc import Callable, Mapping
+from dataclasses import asdict, dataclass
+from types import TracebackType
+from typing import Any
+
+from argus import _native
+from argus.tracer.identity import Identity, detect
+from argus.tracer.parallel import Coordinates, Layout
+from argus.tracer.place import PlaceError, create_segment
+from argus.tracer.topology import Topology
+
+_log = logging.getLogger("argus")
+_LOOKS_FOR_MEGATRON = 8
+"""Iterations after which nobody looks for Megatron any more."""
+
+_reported: set[str] = set()
+_off_reason = "argus.init() was not called"
+_session: _Session | None = None
+
+
+def report(text: str) -> None:
+    """Tell the user, once."""
+    if text not in _reported and len(_reported) < 64:
+        _reported.add(text)
+        _log.warning("argus: %s", text)
+
+
+@dataclass
+class _Session:
+    """A running tracer."""
+
+    identity: Identity
+    topology: Topology
+    segment: _native.Segment
+    pid: int
+    failed: bool = False
+    forget: Callable[[], None] = lambda: None
+
+    def resolve(self, group: str, peer: int | None) -> tuple[str, int, int]:
+        """Names a communicator, for the tracer."""
+        return self.topology.communicator(group, peer)
+
+    def iterated(self, count: int) -> None:
+        """Called after each of the first iterations: Megatron may have come up since."""
+        if count <= _LOOKS_FOR_MEGATRON and self.topology.refresh():
+            self.segment.identify(role=self.topology.role, **asdict(self.topology.coordinates))
+            _native.refresh()
+
+
+def init(
+    *,
+    run_id: str | None = None,
+    rank: int | None = None,
+    world_size: int | None = None,
+    local_rank: int | None = None,
+    node: str | None = None,
+    role: str | None = None,
+    attempt: int | None = None,
+    tensor_parallel: int = 1,
+    pipeline_parallel: int = 1,
+    context_parallel: int = 1,
+    expert_parallel: int = 1,
+    expert_tensor_parallel: int | None = None,
+    order: str = "tp-cp-ep-dp-pp",
+    coordinates: Mapping[str, int] | None = None,
+) -> None:
+    """Start tracing this rank. Never raises; where it can't, one line says why and training goes on.
+
+    Without arguments, who this rank is comes from torch.distributed, torchrun,
+    Slurm, Kubernetes or MPI.
+
+    Args:
+        run_id: The training job, the same in all its ranks and restarts.
+        rank: Global rank.
+        world_size: Number of ranks in the run.
+        local_rank: Rank on this node.
+        node: Name of this node.
+        role: The work this rank does; ranks of equal role are compared. None: ``pp<stage>``.
+        attempt: How often the run was restarted.
+        tensor_parallel, pipeline_parallel, context_parallel, expert_parallel:
+            Sizes, from which the coordinates are derived; the data-parallel size is
+            what remains, so that by default all ranks are copies. Not needed with Megatron.
+        expert_tensor_parallel: Tensor-parallel size of expert layers, None: the same.
+        order: Which dimension varies fastest, first; Megatron's names.
+        coordinates: This rank's ``dp``, ``tp``, ``pp``, ``cp``, ``ep``, where the
+            sizes don't say (device meshes of other shapes).
+    """
+    if _session is not None and _session.pid == os.getpid():
+        report("argus.init() was called again; the first call stands")
+        return
+    try:
+        obstacle = _obstacle()
+        if obstacle is not None:
+            _turn_off(obstacle)
+            return
+        identity = detect(
+            os.environ,
+            run_id=run_id,
+            rank=rank,
+            world_size=world_size,
+            local_rank=local_rank,
+            node=node,
+            role=role,
+            attempt=attempt,
+        )
+        sizes = {
+            "tp": tensor_parallel,
+            "pp": pipeline_parallel,
+            "cp": context_parallel,
+            "ep": expert_parallel,
+            "etp": expert_tensor_parallel,
+        }
+        _start(identity, Topology(identity, _layout(identity, sizes, order), _given(coordinates)))
+    except PlaceError as error:
+        _turn_off(str(error))
+    except Exception as error:
+        _turn_off(f"{type(error).__name__}: {error}; please report it with this line")
+
+
+def _obstacle() -> str | None:
+    """Why there is nothing to start; empty: as the user wishes."""
+    if os.environ.get("ARGUS_DISABLE", "").strip().lower() not in ("", "0", "false", "no"):
+        return ""
+    if _session is not None:
+        return "this process was forked from a traced one; start the other ranks before argus.init()"
+    if sysconfig.get_config_var("Py_GIL_DISABLED"):
+        return "this Python runs without the GIL, which the tracer needs; use the standard build"
+    return None
+
+
+def _layout(identity: Identity, sizes: dict[str, Any], order: str) -> Layout | None:
+    """None where nothing is known to derive coordinates from."""
+    if identity.world_size is None:
+        return None
+    try:
+        return Layout(identity.world_size, order=order, **sizes)
+    except ValueError as error:
+        report(f"no parallel coordinates: {error}; pass argus.init() the sizes of the job")
+        return None
+
+
+def _given(coordinates: Mapping[str, int] | None) -> Coordinates | None:
+    if coordinates is None:
+        return None
+    unknown = set(coordinates) - {"dp", "tp", "pp", "cp", "ep"}
+    if unknown:
+        report(f"coordinates are dp, tp, pp, cp, ep; {', '.join(sorted(unknown))} left out")
+    return Coordinates(**{name: value for name, value in coordinates.items() if name not in unknown})
+
+
+def _start(identity: Identity, topology: Topology) -> None:
+    global _session, _off_reason
+    cost = _calibrate()
+    topology.refresh()
+    segment = create_segment(
+        run_id=identity.run_id,
+        rank=identity.rank,
+        role=topology.role,
+        node=identity.node,
+        local_rank=identity.local_rank,
+        world_size=identity.world_size,
+        attempt=identity.attempt,
+        **asdict(topology.coordinates),
+    )
+    session = _Session(identity, topology, segment, os.getpid())
+    try:
+        _native.configure(resolve=session.resolve, iterated=session.iterated)
+        _native.start(segment, cost_per_event=cost)
+    except BaseException:
+        segment.close("ended")
+        raise
+    _session = session
+    _off_reason = ""
+    _watch_for_the_end(session)
+
+
+def _calibrate() -> float:
+    """Nanoseconds that one phase costs in this process, its Python side included: best of a few."""
+    phase, rounds = _native.phase("other"), 500
+    _native.start(_native.Segment(None, run_id="calibration", rank=0))
+    try:
+        return min(_time_phases(phase, rounds) - _time_nothing(rounds) for _ in range(5)) / rounds
+    finally:
+        _native.stop()
+
+
+def _time_phases(phase: _native.Phase, rounds: int) -> int:
+    begin = time.perf_counter_ns()
+    for _ in range(rounds):
+        with phase:
+            pass
+    return time.perf_counter_ns() - begin
+
+
+def _time_nothing(rounds: int) -> int:
+    begin = time.perf_counter_ns()
+    for _ in range(rounds):
+        pass
+    return time.perf_counter_ns() - begin
+
+
+def _turn_off(reason: str) -> None:
+    global _off_reason
+    _off_reason = reason or "ARGUS_DISABLE is set"
+    if reason:
+        report(f"tracing is off: {reason}")
+
+
+def _watch_for_the_end(session: _Session) -> None:
+    """A rank that leaves by an uncaught exception failed; any other end that Python sees is a clean one."""
+    before = sys.excepthook
+
+    def note_failure(
+        kind: type[BaseException], error: BaseException, traceback: TracebackType | None
+    ) -> None:
+        session.failed = True
+        before(kind, error, traceback)
+
+    def forget() -> None:
+        if sys.excepthook is note_failure:
+            sys.excepthook = before
+
+    session.forget = forget
+    sys.excepthook = note_failure
+    atexit.register(finish)
+
+
+def finish() -> None:
+    """Stop tracing: the rank ended well, and its series go away. Called at exit by itself."""
+    global _session, _off_reason
+    session = _session
+    if session is None or session.pid != os.getpid():
+        return
+    _session = None
+    _off_reason = "argus.finish() was called"
+    atexit.unregister(finish)
+    session.forget()
+    try:
+        _native.stop("failed" if session.failed else "ended")
+    except Exception as error:
+        report(f"the end of tracing failed: {error}")
+
+
+def status() -> dict[str, Any]:
+    """What the tracer is doing: ``enabled``, else the ``reason``; identity and counts."""
+    session = _session
+    counts = _native.status()
+    enabled = bool(counts.pop("active")) and session is not None
+    if session is None or session.pid != os.getpid():
+        return {"enabled": False, "reason": _off_reason or "this process was forked from a traced one"}
+    reason = "" if enabled else "the segment file was truncated by another program"
+    return {
+        "enabled": enabled,
+        "reason": reason,
+        "run_id": session.identity.run_id,
+        "rank": session.identity.rank,
+        "world_size": session.identity.world_size,
+        "role": session.topology.role,
+        "node": session.identity.node,
+        **asdict(session.topology.coordinates),
+        "segment": session.segment.path,
+        **counts,
+    }
