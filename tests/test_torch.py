@@ -43,7 +43,7 @@ def journal(monkeypatch: pytest.MonkeyPatch) -> Iterator[list[str]]:
     monkeypatch.setattr(argus, "iteration", lambda: _Block(entries, "iteration"), raising=False)
     monkeypatch.setattr(argus, "pause", lambda kind: _Block(entries, f"pause {kind}"), raising=False)
     monkeypatch.setattr(argus, "init", lambda: None, raising=False)
-    monkeypatch.setattr(argus, "status", lambda: {"enabled": True}, raising=False)
+    monkeypatch.setattr(argus, "status", lambda: {"active": True}, raising=False)
     yield entries
     attachment._recorder = None
 

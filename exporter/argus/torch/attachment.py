@@ -95,7 +95,7 @@ def attach(
     iterables = list(dataloader) if isinstance(dataloader, (list, tuple)) else [dataloader]
     chosen = _checked_kinds(kinds or {})
     try:
-        if not argus.status()["enabled"]:
+        if not argus.status()["active"]:
             argus.init()
         chosen = {**mixed_kinds(models, steppers), **chosen}
         if _recorder is None or _recorder.off:

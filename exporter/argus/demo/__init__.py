@@ -1,0 +1,1 @@
+"""``argus demo``: a real job with a real fault, from the training loop to the notification."""
