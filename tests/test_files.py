@@ -11,10 +11,10 @@ from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
-from exporter_support import Rank
 
 from argus.segment import files
 from argus.segment.sections import MAX_BYTES
+from exporter_support import Rank
 
 ROOT = os.geteuid() == 0
 SOMEBODY = 54321
@@ -33,7 +33,16 @@ def _entry(path: Path, uid: int | None = None) -> files.Entry:
 
 
 def test_finds_directories_by_name_only(tmp_path: Path) -> None:
-    for name in ("argus-0", "argus-1000", "argus-007", "argus--1", "argus-x", "argus-1000 ", "other", "argus-1e3"):
+    for name in (
+        "argus-0",
+        "argus-1000",
+        "argus-007",
+        "argus--1",
+        "argus-x",
+        "argus-1000 ",
+        "other",
+        "argus-1e3",
+    ):
         (tmp_path / name).mkdir()
     assert [uid for _, uid in files.user_directories(tmp_path)] == [0, 1000]
     assert list(files.user_directories(tmp_path / "absent")) == []

@@ -7,13 +7,13 @@ import struct
 
 import numpy as np
 import pytest
-from exporter_support import segment
 
 from argus import _native
 from argus.segment import layout
 from argus.segment.reader import IncompatibleSegment, SegmentError, read
 from argus.segment.sections import MAX_BYTES
 from argus.segment.state import RunState
+from exporter_support import segment
 
 SECOND = 1_000_000_000
 
@@ -185,7 +185,9 @@ def test_work_and_sources() -> None:
 def test_another_version_says_which_side_to_upgrade() -> None:
     snapshot = segment().snapshot()
     mine = _native.layout()["constants"]["LAYOUT_VERSION"]
-    with pytest.raises(IncompatibleSegment, match=r"layout 2, this exporter reads layout 1; upgrade the exporter"):
+    with pytest.raises(
+        IncompatibleSegment, match=r"layout 2, this exporter reads layout 1; upgrade the exporter"
+    ):
         read(_patch_header(snapshot, "layout_version", mine + 1), 0)
     with pytest.raises(IncompatibleSegment, match="upgrade the training job's"):
         read(_patch_header(snapshot, "layout_version", mine - 1), 0)
@@ -314,7 +316,9 @@ def test_random_damage_never_surprises() -> None:
         changed = bytearray(snapshot)
         for _ in range(generator.choice((1, 2, 8, 64))):
             where = generator.choice((header, used, range(len(snapshot))))
-            changed[generator.choice(where)] = generator.choice((0, 0x7F, 0x80, 0xFF, generator.randrange(256)))
+            changed[generator.choice(where)] = generator.choice(
+                (0, 0x7F, 0x80, 0xFF, generator.randrange(256))
+            )
         if generator.random() < 0.1:
             del changed[generator.randrange(len(changed)) :]
         try:

@@ -8,11 +8,11 @@ from pathlib import Path
 
 import numpy as np
 import pytest
-from exporter_support import Rank
 
 from argus import _native
 from argus.segment import layout, snapshot
 from argus.segment.reader import SegmentError, read
+from exporter_support import Rank
 
 
 def _check(content: bytes) -> int:
