@@ -34,9 +34,10 @@ class Handle:
             place.
     """
 
-    def __init__(self, recorder: Recorder | None) -> None:
+    def __init__(self, recorder: Recorder | None, reason: str = "") -> None:
         self.dataloader: Any = None
         self._recorder = recorder
+        self._reason = reason
         self._undo: list[Callable[[], None]] = []
 
     @property
@@ -46,8 +47,8 @@ class Handle:
 
     @property
     def reason(self) -> str:
-        """Why it is not, where tracing turned itself off; else empty."""
-        return "" if self._recorder is None else self._recorder.reason
+        """Why it is not; empty while it is, and after `detach`."""
+        return self._reason if self._recorder is None else self._recorder.reason
 
     def detach(self) -> None:
         """Take everything off again that this `attach` put on."""
@@ -95,8 +96,10 @@ def attach(
     iterables = list(dataloader) if isinstance(dataloader, (list, tuple)) else [dataloader]
     chosen = _checked_kinds(kinds or {})
     try:
-        if not argus.status()["active"]:
+        if not argus.status()["enabled"]:
             argus.init()
+        if not argus.status()["enabled"]:  # switched off, or said why already
+            return _inactive(dataloader)
         chosen = {**mixed_kinds(models, steppers), **chosen}
         if _recorder is None or _recorder.off:
             _recorder, _users = Recorder(chosen, iterations), 0
@@ -112,6 +115,12 @@ def attach(
             _recorder.turn_off(f"attach failed: {error}")
         handle, traced = Handle(_recorder), iterables
     handle.dataloader = type(dataloader)(traced) if isinstance(dataloader, (list, tuple)) else traced[0]
+    return handle
+
+
+def _inactive(dataloader: Any) -> Handle:
+    handle = Handle(None, str(argus.status()["reason"]))
+    handle.dataloader = dataloader
     return handle
 
 

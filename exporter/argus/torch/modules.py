@@ -27,6 +27,7 @@ from torch.nn import Module
 from argus.torch.recorder import Recorder
 
 _SLOT = "_compiled_call_impl"
+_set_eval_frame: Callable[[Any], Any] = torch._C._dynamo.eval_frame.set_eval_frame
 
 
 class TracedModel:
@@ -189,13 +190,24 @@ def _catcher(
 ) -> Callable[..., Any]:
     def catch(*args: Any, **kwargs: Any) -> Any:
         call = compiled_call or reference()._call_impl  # type: ignore[union-attr]
-        if torch.compiler.is_compiling() or not enter():
+        if torch.compiler.is_compiling():
+            return call(*args, **kwargs)
+        compiler = _set_eval_frame(None)  # not for what happens here
+        try:
+            recorded = enter()
+        finally:
+            _set_eval_frame(compiler)
+        if not recorded:
             return call(*args, **kwargs)
         output = None
         try:
             output = call(*args, **kwargs)
         finally:
-            leave(output)
+            _set_eval_frame(None)
+            try:
+                leave(output)
+            finally:
+                _set_eval_frame(compiler)
         return output
 
     catch.compiled_call = compiled_call  # type: ignore[attr-defined]
