@@ -32,6 +32,10 @@
 #define ARGUS_MAX_WORK 16
 #define ARGUS_MAX_SOURCES 8
 #define ARGUS_ITERATION_SLOTS 72 /* the window's 64, and room for the one being written */
+#define ARGUS_MAX_KERNEL_CLASSES 32
+#define ARGUS_DEVICE_PHASES (ARGUS_MAX_PHASES + 1) /* those of the host, and one more */
+#define ARGUS_DEVICE_OUTSIDE (ARGUS_DEVICE_PHASES - 1) /* launched outside of every phase */
+#define ARGUS_KERNEL_QUANTILES 3 /* 0.5, 0.9, 0.99 */
 
 /* Exponential histogram, Prometheus native schema 3: 8 buckets per octave.
  * Bucket 0 holds everything up to 2^-20 s, bucket i (1..256) holds
@@ -50,6 +54,10 @@ enum argus_section_id {
     ARGUS_SECTION_ITERATIONS = 6,
     ARGUS_SECTION_WORK = 7,
     ARGUS_SECTION_SOURCES = 8,
+    ARGUS_SECTION_KERNELS = 9,
+    ARGUS_SECTION_DEVICE = 10,
+    ARGUS_SECTION_DEVICE_PHASES = 11,
+    ARGUS_SECTION_DEVICE_ITERATIONS = 12,
 };
 
 enum argus_kind {
@@ -63,6 +71,15 @@ enum argus_run_state {
     ARGUS_STATE_RUNNING = 1,
     ARGUS_STATE_ENDED = 2,  /* a clean end */
     ARGUS_STATE_FAILED = 3, /* an uncaught exception ended the rank */
+};
+
+/* How kernels find the phase that launched them (native/kernels/marks.h). */
+enum argus_attribution {
+    ARGUS_ATTRIBUTION_UNDECIDED = 0, /* no kernel yet */
+    ARGUS_ATTRIBUTION_NONE = 1,
+    ARGUS_ATTRIBUTION_MEMSET = 2,
+    ARGUS_ATTRIBUTION_CALL = 3,
+    ARGUS_ATTRIBUTION_API = 4,
 };
 
 struct argus_section {
@@ -181,6 +198,56 @@ struct argus_source {
     uint64_t dropped;
     uint64_t cost;       /* nanoseconds that the source itself took */
     uint64_t last_event; /* CLOCK_MONOTONIC; 0: none */
+};
+
+/* ---- the device's side, written by the kernel library (native/kernels/) ---- */
+
+/* One class of kernels; everything but the name is guarded by seconds.seq. */
+struct argus_kernel {
+    char name[32];
+    uint64_t window_count; /* kernels in the window of iterations; 0: none */
+    uint64_t window_quantile[ARGUS_KERNEL_QUANTILES]; /* nanoseconds of one kernel */
+    struct argus_histogram seconds;
+};
+
+struct argus_device {
+    uint64_t classes_used; /* records of ARGUS_SECTION_KERNELS in use */
+    uint64_t attribution;  /* enum argus_attribution */
+    uint64_t records;      /* kernels, copies and memsets that were counted */
+    uint64_t iterations;   /* ordinal of the last one whose records are complete; 0: none */
+    uint64_t incomplete;   /* iterations that can't be told, for records or marks were missing */
+    uint64_t gaps;         /* how often another profiler took CUPTI */
+    uint64_t gap;          /* nanoseconds of that */
+    uint64_t jit;          /* nanoseconds of CUDA's own compilation */
+    uint64_t marks;        /* boundaries marked on the device */
+    uint64_t memory;       /* bytes of record buffers ever in use */
+    /* Records lost, by cause: all of it is in the source's `dropped`. */
+    uint64_t dropped_cupti;   /* CUPTI had no buffer */
+    uint64_t dropped_time;    /* no or impossible time stamps */
+    uint64_t dropped_clock;   /* the clock changed while the buffer was filled */
+    uint64_t dropped_late;    /* came after their iteration was complete */
+    uint64_t dropped_pending; /* too many of one iteration */
+};
+
+/* Device seconds of one occurrence of a phase: computing, or communicating
+ * where that is the phase's kind.  The record ARGUS_DEVICE_OUTSIDE holds
+ * gpu_idle, one observation per iteration. */
+struct argus_device_phase {
+    struct argus_histogram seconds;
+};
+
+/* What the device did in the iteration of the same slot and ordinal of
+ * ARGUS_SECTION_ITERATIONS; nanoseconds. */
+struct argus_device_iteration {
+    uint64_t seq;
+    uint64_t ordinal; /* n + 1; 0: never written */
+    uint64_t attributed; /* 0: compute and communication below are all in ARGUS_DEVICE_OUTSIDE */
+    uint64_t idle; /* iteration minus all kernels and copies minus collectives that wait on the host */
+    uint64_t busy; /* union of computing kernels, host phases and idle */
+    uint64_t jit;  /* CUDA's own compilation */
+    /* By the phase that launched them: union of kernels and copies. */
+    uint64_t compute[ARGUS_DEVICE_PHASES];
+    uint64_t communication[ARGUS_DEVICE_PHASES];
 };
 
 #endif

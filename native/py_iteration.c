@@ -167,7 +167,7 @@ static void dealloc_pause(PyObject *object) {
 static void drop_work(PyObject *unit) {
     PyErr_Clear();
     argus_tracer_drop();
-    argus_report("work(%U=…): an amount is a number >= 0, and at most 16 pairs of unit and phase are kept; "
+    argus_report("work(%U=...): an amount is a number >= 0, and at most 16 pairs of unit and phase are kept; "
                  "what does not fit is left out", unit);
 }
 

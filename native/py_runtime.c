@@ -10,32 +10,6 @@
 static PyObject *report_function, *resolve_function, *iterated_function;
 static PyObject *tracer_segment; /* the Segment in use: keeps it alive */
 
-int argus_bind(const char *function, PyObject *const *args, Py_ssize_t count, PyObject *keywords,
-               const char *const *names, PyObject **given) {
-    Py_ssize_t known = 0, named = keywords == NULL ? 0 : PyTuple_Size(keywords);
-    while (names[known] != NULL)
-        known++;
-    if (count > known) {
-        PyErr_Format(PyExc_TypeError, "%s() takes at most %zd arguments, not %zd", function, known, count);
-        return -1;
-    }
-    for (Py_ssize_t i = 0; i < count; i++)
-        given[i] = args[i];
-    for (Py_ssize_t k = 0; k < named; k++) {
-        PyObject *name = PyTuple_GetItem(keywords, k);
-        Py_ssize_t i = 0;
-        while (i < known && PyUnicode_CompareWithASCIIString(name, names[i]) != 0)
-            i++;
-        if (i == known || i < count) {
-            PyErr_Format(PyExc_TypeError,
-                         i == known ? "%s() has no argument %R" : "%s() got argument %R twice", function, name);
-            return -1;
-        }
-        given[i] = args[count + k];
-    }
-    return 0;
-}
-
 void argus_report(const char *format, ...) {
     PyObject *type, *value, *traceback, *result = NULL;
     va_list arguments;

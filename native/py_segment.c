@@ -15,29 +15,6 @@ typedef struct segment_object {
 static PyTypeObject *segment_type;
 static segment_object *own; /* open and file-backed, borrowed */
 
-PyObject *argus_utf8(PyObject *object, struct argus_text *text) {
-    Py_ssize_t length;
-    if (!PyUnicode_Check(object)) {
-        PyErr_Format(PyExc_TypeError, "a str is needed, not %R", (PyObject *)Py_TYPE(object));
-        return NULL;
-    }
-    text->data = PyUnicode_AsUTF8AndSize(object, &length);
-    if (text->data != NULL) {
-        text->length = (size_t)length;
-        Py_INCREF(object);
-        return object;
-    }
-    if (!PyErr_ExceptionMatches(PyExc_UnicodeEncodeError))
-        return NULL;
-    PyErr_Clear();
-    PyObject *bytes = PyUnicode_AsEncodedString(object, "utf-8", "replace");
-    if (bytes != NULL) {
-        text->data = PyBytes_AsString(bytes);
-        text->length = (size_t)PyBytes_Size(bytes);
-    }
-    return bytes;
-}
-
 int argus_is_segment(PyObject *object) { return PyObject_TypeCheck(object, segment_type); }
 
 struct argus_segment *argus_open_segment(PyObject *object) {
@@ -47,54 +24,7 @@ struct argus_segment *argus_open_segment(PyObject *object) {
     return segment;
 }
 
-/* ---- arguments ---- */
-
-static int to_unsigned(PyObject *object, uint64_t *value) {
-    long long number = PyLong_AsLongLong(object);
-    if (number == -1 && PyErr_Occurred())
-        return -1;
-    if (number < 0) {
-        PyErr_Format(PyExc_ValueError, "a number of nanoseconds, bytes or events can't be negative: %lld", number);
-        return -1;
-    }
-    *value = (uint64_t)number;
-    return 0;
-}
-
-static int check_count(const char *method, Py_ssize_t count, Py_ssize_t least, Py_ssize_t most) {
-    if (count >= least && count <= most)
-        return 0;
-    PyErr_Format(PyExc_TypeError, "%s() takes %zd to %zd arguments, not %zd", method, least, most, count);
-    return -1;
-}
-
-static int to_index(PyObject *object, unsigned used, int other_allowed, unsigned *index) {
-    long value = PyLong_AsLong(object);
-    if (value == -1 && PyErr_Occurred())
-        return -1;
-    if (value < 0 || (value >= (long)used && !(other_allowed && value == ARGUS_OTHER_PHASE))) {
-        PyErr_Format(PyExc_IndexError, "no phase or collective has index %ld", value);
-        return -1;
-    }
-    *index = (unsigned)value;
-    return 0;
-}
-
-static int optional_int(PyObject *object, void *target) {
-    if (object == Py_None) {
-        *(int32_t *)target = ARGUS_UNKNOWN;
-        return 1;
-    }
-    long value = PyLong_AsLong(object);
-    if (value == -1 && PyErr_Occurred())
-        return 0;
-    if (value < -1 || value > INT32_MAX) {
-        PyErr_Format(PyExc_ValueError, "%ld is out of range: -1 (unknown) to 2147483647", value);
-        return 0;
-    }
-    *(int32_t *)target = (int32_t)value;
-    return 1;
-}
+/* ---- identity ---- */
 
 /* Reads the keywords of the identity; what is not given stays. */
 static int parse_identity(PyObject *args, PyObject *kwargs, struct argus_identity *identity, PyObject **path,
@@ -105,10 +35,10 @@ static int parse_identity(PyObject *args, PyObject *kwargs, struct argus_identit
     PyObject *run_id = NULL, *role = NULL, *node = NULL, *gpu_uuid = NULL, *pci_bus_id = NULL;
     struct argus_identity *i = identity;
     if (!PyArg_ParseTupleAndKeywords(args, kwargs, "|O$UO&UUO&O&O&O&O&O&O&O&UUO", names, path, &run_id,
-                                     optional_int, &i->rank, &role, &node, optional_int, &i->local_rank,
-                                     optional_int, &i->world_size, optional_int, &i->attempt, optional_int,
-                                     &i->dp, optional_int, &i->tp, optional_int, &i->pp, optional_int, &i->cp,
-                                     optional_int, &i->ep, &gpu_uuid, &pci_bus_id, created))
+                                     argus_optional_int, &i->rank, &role, &node, argus_optional_int, &i->local_rank,
+                                     argus_optional_int, &i->world_size, argus_optional_int, &i->attempt, argus_optional_int,
+                                     &i->dp, argus_optional_int, &i->tp, argus_optional_int, &i->pp, argus_optional_int, &i->cp,
+                                     argus_optional_int, &i->ep, &gpu_uuid, &pci_bus_id, created))
         return -1;
     const struct {
         PyObject *value;
@@ -145,7 +75,7 @@ static PyObject *new_segment(PyTypeObject *type, PyObject *args, PyObject *kwarg
         PyErr_SetString(PyExc_TypeError, "Segment needs path (None: in memory), run_id= and rank=");
         return NULL;
     }
-    if (created != Py_None && to_unsigned(created, &begin) < 0)
+    if (created != Py_None && argus_to_unsigned(created, &begin) < 0)
         return NULL;
     if (path != Py_None && !PyUnicode_FSConverter(path, &encoded))
         return NULL;
@@ -220,6 +150,18 @@ static PyObject *own_segments(PyObject *Py_UNUSED(module), PyObject *Py_UNUSED(u
 
 /* ---- records ---- */
 
+static int to_index(PyObject *object, unsigned used, int other_allowed, unsigned *index) {
+    long value = PyLong_AsLong(object);
+    if (value == -1 && PyErr_Occurred())
+        return -1;
+    if (value < 0 || (value >= (long)used && !(other_allowed && value == ARGUS_OTHER_PHASE))) {
+        PyErr_Format(PyExc_IndexError, "no phase or collective has index %ld", value);
+        return -1;
+    }
+    *index = (unsigned)value;
+    return 0;
+}
+
 static PyObject *segment_identify(PyObject *self, PyObject *args, PyObject *kwargs) {
     PyObject *path = NULL, *created = NULL;
     struct argus_segment *segment = argus_open_segment(self);
@@ -261,7 +203,7 @@ static PyObject *segment_collective(PyObject *self, PyObject *args, PyObject *kw
     int32_t members = ARGUS_UNKNOWN, nodes = ARGUS_UNKNOWN;
     struct argus_segment *segment = argus_open_segment(self);
     if (segment == NULL || !PyArg_ParseTupleAndKeywords(args, kwargs, "UUU|O&O&", names, &given[0], &given[1],
-                                                        &given[2], optional_int, &members, optional_int, &nodes))
+                                                        &given[2], argus_optional_int, &members, argus_optional_int, &nodes))
         return NULL;
     int ready = 1;
     for (int i = 0; i < 3 && ready; i++)
@@ -277,8 +219,8 @@ static PyObject *segment_observe_phase(PyObject *self, PyObject *const *args, Py
     unsigned index;
     uint64_t ns;
     struct argus_segment *segment = argus_open_segment(self);
-    if (segment == NULL || check_count("observe_phase", count, 2, 2) < 0 ||
-        to_index(args[0], segment->phases_used, 1, &index) < 0 || to_unsigned(args[1], &ns) < 0)
+    if (segment == NULL || argus_check_count("observe_phase", count, 2, 2) < 0 ||
+        to_index(args[0], segment->phases_used, 1, &index) < 0 || argus_to_unsigned(args[1], &ns) < 0)
         return NULL;
     segment->phase_ns[index] += ns;
     argus_segment_count_phase(segment, index, ns);
@@ -289,9 +231,9 @@ static PyObject *segment_observe_collective(PyObject *self, PyObject *const *arg
     unsigned index;
     uint64_t ns, bytes = 0;
     struct argus_segment *segment = argus_open_segment(self);
-    if (segment == NULL || check_count("observe_collective", count, 2, 3) < 0 ||
-        to_index(args[0], segment->collectives_used, 0, &index) < 0 || to_unsigned(args[1], &ns) < 0 ||
-        (count == 3 && to_unsigned(args[2], &bytes) < 0))
+    if (segment == NULL || argus_check_count("observe_collective", count, 2, 3) < 0 ||
+        to_index(args[0], segment->collectives_used, 0, &index) < 0 || argus_to_unsigned(args[1], &ns) < 0 ||
+        (count == 3 && argus_to_unsigned(args[2], &bytes) < 0))
         return NULL;
     argus_segment_count_collective(segment, index, ns, bytes);
     argus_segment_complete(segment, index, argus_segment_enqueue(segment, index));
@@ -307,7 +249,7 @@ static PyObject *segment_end_iteration(PyObject *self, PyObject *args, PyObject 
                                                         &given[2], &given[3]))
         return NULL;
     for (int i = 0; i < 4; i++)
-        if (given[i] != Py_None && to_unsigned(given[i], &value[i]) < 0)
+        if (given[i] != Py_None && argus_to_unsigned(given[i], &value[i]) < 0)
             return NULL;
     argus_segment_end_iteration(segment, value[0], value[1], value[2], value[3]);
     Py_RETURN_NONE;
@@ -317,7 +259,7 @@ static PyObject *segment_open_phase(PyObject *self, PyObject *const *args, Py_ss
     unsigned index;
     uint64_t begin = 0;
     struct argus_segment *segment = argus_open_segment(self);
-    if (segment == NULL || check_count("open_phase", count, 1, 2) < 0)
+    if (segment == NULL || argus_check_count("open_phase", count, 1, 2) < 0)
         return NULL;
     if (PyLong_AsLong(args[0]) == -1) {
         if (PyErr_Occurred())
@@ -326,7 +268,7 @@ static PyObject *segment_open_phase(PyObject *self, PyObject *const *args, Py_ss
         Py_RETURN_NONE;
     }
     if (to_index(args[0], segment->phases_used, 1, &index) < 0 ||
-        (count == 2 && to_unsigned(args[1], &begin) < 0))
+        (count == 2 && argus_to_unsigned(args[1], &begin) < 0))
         return NULL;
     argus_segment_open_phase(segment, (int)index, begin);
     Py_RETURN_NONE;
@@ -336,13 +278,13 @@ static PyObject *segment_pause(PyObject *self, PyObject *const *args, Py_ssize_t
     struct argus_text kind;
     uint64_t begin = 0;
     struct argus_segment *segment = argus_open_segment(self);
-    if (segment == NULL || check_count("pause", count, 1, 2) < 0)
+    if (segment == NULL || argus_check_count("pause", count, 1, 2) < 0)
         return NULL;
     if (args[0] == Py_None) {
         argus_segment_resume(segment);
         Py_RETURN_NONE;
     }
-    if (count == 2 && to_unsigned(args[1], &begin) < 0)
+    if (count == 2 && argus_to_unsigned(args[1], &begin) < 0)
         return NULL;
     PyObject *keep = argus_utf8(args[0], &kind);
     if (keep == NULL)
@@ -356,9 +298,9 @@ static PyObject *segment_sequence(PyObject *self, PyObject *const *args, Py_ssiz
     unsigned index;
     uint64_t enqueued, completed;
     struct argus_segment *segment = argus_open_segment(self);
-    if (segment == NULL || check_count("sequence", count, 3, 3) < 0 ||
-        to_index(args[0], segment->collectives_used, 0, &index) < 0 || to_unsigned(args[1], &enqueued) < 0 ||
-        to_unsigned(args[2], &completed) < 0)
+    if (segment == NULL || argus_check_count("sequence", count, 3, 3) < 0 ||
+        to_index(args[0], segment->collectives_used, 0, &index) < 0 || argus_to_unsigned(args[1], &enqueued) < 0 ||
+        argus_to_unsigned(args[2], &completed) < 0)
         return NULL;
     argus_segment_sequence(segment, index, enqueued, completed);
     Py_RETURN_NONE;

@@ -23,6 +23,13 @@ const char *argus_kind_name(uint64_t kind);
 struct argus_segment *argus_open_segment(PyObject *object);
 int argus_is_segment(PyObject *object);
 
+/* A number >= 0.  -1 with an exception. */
+int argus_to_unsigned(PyObject *object, uint64_t *value);
+/* Checks how many arguments a METH_FASTCALL method got.  -1 with an exception. */
+int argus_check_count(const char *method, Py_ssize_t count, Py_ssize_t least, Py_ssize_t most);
+/* For "O&": an int32_t >= -1, None is -1. */
+int argus_optional_int(PyObject *object, void *target);
+
 /* Sorts the arguments of a METH_FASTCALL | METH_KEYWORDS function into given[],
  * by the NULL-terminated names[]; what is not given stays.  -1 with an exception. */
 int argus_bind(const char *function, PyObject *const *args, Py_ssize_t count, PyObject *keywords,

@@ -218,6 +218,7 @@ void argus_segment_end_iteration(struct argus_segment *segment, uint64_t iterati
     argus_store(&state->last_iteration_end, end);
     argus_publish(&state->iterations, segment->completed_iterations);
     argus_segment_reset_iteration(segment);
+    argus_segment_touch(segment);
 }
 
 void argus_segment_reset_iteration(struct argus_segment *segment) {

@@ -31,6 +31,7 @@ struct argus_segment {
     ino_t inode;
     char *path;
     unsigned epoch;             /* argus_epoch when created */
+    uint64_t touched;           /* when argus_segment_touch last did something */
     volatile int lost;          /* the file shrank under the mapping (guard.h) */
 
     struct argus_header *header;
@@ -71,6 +72,10 @@ int argus_segment_create(struct argus_segment *segment, const char *path, uint64
 
 /* state: enum argus_run_state, or 0 to leave it.  ENDED also removes the file. */
 void argus_segment_close(struct argus_segment *segment, uint64_t state);
+
+/* Stores to a mapping leave a tmpfs file's time alone; this sets it, now and
+ * then, so that it tells how long a dead rank's file has been lying there. */
+void argus_segment_touch(struct argus_segment *segment);
 
 static inline int argus_segment_writable(const struct argus_segment *segment) {
     return segment->base != NULL && (segment->fd < 0 || segment->epoch == argus_epoch);

@@ -15,6 +15,8 @@
 #include "segment.h"
 #include "sequence.h"
 
+#define TOUCH_EVERY 30000000000u /* ns */
+
 unsigned argus_epoch;
 
 static void after_fork_in_child(void) { argus_epoch++; }
@@ -199,6 +201,14 @@ static void remove_file(const struct argus_segment *segment) {
     if (lstat(segment->path, &status) == 0 && status.st_dev == segment->device &&
         status.st_ino == segment->inode)
         unlink(segment->path);
+}
+
+void argus_segment_touch(struct argus_segment *segment) {
+    uint64_t now = argus_monotonic_ns();
+    if (segment->fd < 0 || now - segment->touched < TOUCH_EVERY)
+        return;
+    segment->touched = now;
+    futimens(segment->fd, NULL);
 }
 
 void argus_segment_close(struct argus_segment *segment, uint64_t state) {

@@ -1,0 +1,66 @@
+#include "clock.h"
+
+namespace argus {
+namespace {
+
+constexpr double kUnitTolerance = 1e-3;      /* nearer to 1 than this is a clock of nanoseconds */
+constexpr double kRateTolerance = 1e-3;      /* NTP slews by at most 5e-4 */
+constexpr double kJitter = 50e3;             /* ns between reading the two clocks, when descheduled */
+constexpr uint64_t kLeastBaseline = 5000000; /* ns over which a rate can be told */
+constexpr uint64_t kNearRealtime = 1000000000;
+
+double absolute(double value) { return value < 0 ? -value : value; }
+
+} // namespace
+
+void Clock::reset() {
+    started_ = false;
+    known_ = false;
+}
+
+void Clock::begin(uint64_t monotonic, uint64_t stamp, uint64_t realtime) {
+    uint64_t away = stamp > realtime ? stamp - realtime : realtime - stamp;
+    uint64_t apart = stamp > monotonic ? stamp - monotonic : monotonic - stamp;
+    known_ = away < kNearRealtime || apart < kNearRealtime;
+    unit_ = true;
+    period_ = 1;
+    since_ = monotonic_ = monotonic;
+    first_ = stamp_ = stamp;
+    started_ = true;
+}
+
+void Clock::sample(uint64_t monotonic, uint64_t stamp, uint64_t realtime) {
+    if (!started_) {
+        begin(monotonic, stamp, realtime);
+        return;
+    }
+    double elapsed = static_cast<double>(monotonic - monotonic_);
+    double ticks = static_cast<double>(static_cast<int64_t>(stamp - stamp_));
+    if (known_ && absolute(ticks * period_ - elapsed) > kJitter + kRateTolerance * elapsed) {
+        changes_++;
+        begin(monotonic, stamp, realtime);
+        return;
+    }
+    uint64_t baseline = monotonic - since_;
+    if (baseline >= kLeastBaseline) {
+        double all = static_cast<double>(static_cast<int64_t>(stamp - first_));
+        if (all <= 0) { /* it stands still, or runs backwards: no clock yet */
+            begin(monotonic, stamp, realtime);
+            return;
+        }
+        double period = static_cast<double>(baseline) / all;
+        if (!known_) {
+            known_ = true;
+            unit_ = absolute(period - 1) < kUnitTolerance;
+            period_ = unit_ ? 1 : period;
+        } else if (!unit_) {
+            period_ = period;
+        }
+    } else if (!known_) {
+        return; /* the reference stays the epoch's first sample */
+    }
+    monotonic_ = monotonic;
+    stamp_ = stamp;
+}
+
+} // namespace argus

@@ -1,0 +1,62 @@
+/* From a kernel's name, as the pointer that CUPTI hands out, to its class.
+ *
+ * Classifying or even hashing a mangled name takes longer than everything else
+ * that is done for a record, so the class is remembered by pointer.  CUPTI's
+ * strings live as long as their module; a pointer that is used again for
+ * another name (a Triton module was unloaded) shows by its first characters at
+ * once, by the rest at the latest after kRecheck records. */
+#ifndef ARGUS_NAMES_H
+#define ARGUS_NAMES_H
+
+#include <cstdint>
+
+namespace argus {
+
+constexpr unsigned kNames = 8192;  /* slots; half of them are used, then all is forgotten */
+constexpr unsigned kRecheck = 64;
+
+class Names {
+  public:
+    unsigned class_of(const char *name) {
+        Entry *entry = find(name);
+        if (entry->name == name && entry->guard == guard(name) && --entry->trust != 0)
+            return entry->kernel_class;
+        return look(entry, name);
+    }
+
+  private:
+    struct Entry {
+        const char *name;
+        uint64_t guard;  /* the first 8 characters */
+        uint64_t digest; /* of all of it */
+        uint32_t kernel_class;
+        uint32_t trust; /* records until the digest is compared again */
+    };
+
+    static uint64_t guard(const char *name);
+    Entry *find(const char *name);
+    unsigned look(Entry *entry, const char *name);
+
+    Entry entry_[kNames] = {};
+    unsigned used_ = 0;
+};
+
+inline Names::Entry *Names::find(const char *name) {
+    /* Fibonacci hashing: pointers differ in their middle bits. */
+    uint64_t hash = reinterpret_cast<uintptr_t>(name) * 0x9e3779b97f4a7c15u;
+    unsigned at = static_cast<unsigned>(hash >> (64 - 13));
+    while (entry_[at].name != nullptr && entry_[at].name != name)
+        at = (at + 1) % kNames;
+    return &entry_[at];
+}
+
+inline uint64_t Names::guard(const char *name) {
+    uint64_t value = 0;
+    for (unsigned i = 0; i < 8 && name[i] != '\0'; i++)
+        value |= static_cast<uint64_t>(static_cast<unsigned char>(name[i])) << (8 * i);
+    return value;
+}
+
+} // namespace argus
+
+#endif
