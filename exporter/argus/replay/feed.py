@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections import defaultdict
 from collections.abc import Callable, Iterable
+from typing import Any
 
 import numpy as np
 
@@ -22,11 +23,11 @@ def anonymous(rank: Rank, world_size: int) -> Segment:
     Raises:
         OSError: There is no memory for it.
     """
-    return Segment(None, **identity(rank, world_size))
+    return Segment(None, **segment_fields(rank, world_size))
 
 
-def identity(rank: Rank, world_size: int) -> dict[str, str | int]:
-    """Keyword arguments of ``Segment`` for a recorded rank."""
+def segment_fields(rank: Rank, world_size: int) -> dict[str, Any]:
+    """A recorded rank's identity, as keyword arguments for its segment."""
     return {
         "run_id": rank.run_id,
         "rank": rank.rank,

@@ -43,31 +43,48 @@ class RankIteration:
 
 def exclusive(start: Floats, duration: Floats) -> Floats:
     """Exclusive seconds of one rank's occurrences (shape (n,)), given by start, then longest first."""
-    end = start + duration
-    if len(start) < 2 or not np.any(start[1:] < np.maximum.accumulate(end)[:-1]):
+    if not _overlapping(start, duration):
         return duration
-    own = [0.0] * len(start)
-    ends = end.tolist()
-    now = 0.0
-    stack: list[int] = []
+    own = np.zeros(len(start))
+    for index, begin, end in _pieces(start, duration):
+        own[index] += end - begin
+    return own
 
-    def advance(until: float) -> None:
-        nonlocal now
+
+def spans(rank: RankIteration, table: Table) -> tuple[Floats, Floats, npt.NDArray[np.int64]]:
+    """Start, duration and row of the pieces of time that a rank's occurrences held, by start.
+
+    Where durations stand as recorded a piece is an occurrence, and pieces may overlap.
+    """
+    start, duration = rank.rows["start"], rank.rows["duration"]
+    if table.ranks[rank.rank].as_recorded or not _overlapping(start, duration):
+        return start, duration, np.arange(len(start))
+    pieces = np.array(list(_pieces(start, duration))).reshape(-1, 3)
+    return pieces[:, 1], pieces[:, 2] - pieces[:, 1], pieces[:, 0].astype(np.int64)
+
+
+def _overlapping(start: Floats, duration: Floats) -> bool:
+    reach = np.maximum.accumulate(start + duration)
+    return bool(np.any(start[1:] < reach[:-1]))
+
+
+def _pieces(start: Floats, duration: Floats) -> Iterator[tuple[int, float, float]]:
+    """(occurrence, begin, end): each moment goes to the occurrence begun last and still open."""
+    begins, ends = start.tolist(), (start + duration).tolist()
+    now = float("-inf")
+    stack: list[int] = []
+    for index in range(len(begins) + 1):
+        until = begins[index] if index < len(begins) else float("inf")
         while stack and now < until:
             top = stack[-1]
             stop = min(ends[top], until)
             if stop > now:
-                own[top] += stop - now
+                yield top, now, stop
                 now = stop
             if ends[top] <= now:
                 stack.pop()
-
-    for index, begin in enumerate(start.tolist()):
-        advance(begin)
-        now = max(now, begin)
+        now = max(now, until)
         stack.append(index)
-    advance(float("inf"))
-    return np.array(own)
 
 
 class Accountant:

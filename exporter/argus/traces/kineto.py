@@ -99,7 +99,7 @@ class Reader:
             self._notes.add(path, "iterations that another file of the rank already has", f"{number}")
             del events.steps[number]
         self._seen.update((rank, number) for number in events.steps)
-        self._table.ranks.setdefault(rank, Rank(rank, world_size=world, as_recorded=True))
+        self._table.ranks.setdefault(rank, Rank(rank, world_size=world, as_recorded=True, placed=False))
         self._emit(rank, world, events)
 
     def _rank(self, path: str, distributed: dict[str, Any]) -> int:

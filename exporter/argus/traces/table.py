@@ -69,7 +69,8 @@ class Rank:
 
     ``as_recorded``: its durations are measured where the work ran and stand as
     they are; otherwise they are a host's, and nested or concurrent rows are
-    subtracted as in live accounting.
+    subtracted as in live accounting.  ``placed``: its rows lie where they ran;
+    otherwise only their durations count (a phase's pieces are one row).
     """
 
     rank: int
@@ -83,6 +84,7 @@ class Rank:
     ep: int = -1
     world_size: int = -1
     as_recorded: bool = False
+    placed: bool = True
 
 
 class Table:

@@ -1,0 +1,188 @@
+"""Replay one recorded iteration with other durations: who would have waited for whom.
+
+Every rank does its recorded occurrences in their recorded order: one begins when
+those that had ended before it began have ended.  Compute and host occurrences
+take their time.  The n-th occurrence of a collective ends for all its members at
+once, one transfer after the last of them has come; the transfer is what the
+member that came last saw: the shortest of their recorded durations.  A mixed phase can
+wait, so it is taken for a meeting of all ranks that have it.  Time between
+occurrences is taken for waiting and left out.
+
+This is the idea of "Understanding Stragglers in Large Model Training Using
+What-if Analysis", without knowledge of a schedule: the order comes from the trace.
+"""
+
+from __future__ import annotations
+
+import heapq
+from collections import defaultdict
+from collections.abc import Callable
+from dataclasses import dataclass, field
+
+import numpy as np
+
+from argus.traces import RankIteration, Table
+from argus.traces.accounting import Floats, spans
+
+_TOGETHER = 1e-4
+"""Part of the iteration by which an occurrence may begin before another's end and still come after it:
+above the rounding of recorded times (float32 has 1e-7), below any real overlap."""
+
+
+@dataclass
+class _Unit:
+    """One occurrence: what it waits for, and, once known, when it ends."""
+
+    seconds: float
+    meeting: _Meeting | None
+    after: list[_Unit] = field(default_factory=list)
+    end: float | None = None
+
+
+@dataclass
+class _Meeting:
+    """One occurrence of a collective; ``units`` is (rank's line, unit) of every member."""
+
+    transfer: float
+    units: list[tuple[int, _Unit]]
+    arrivals: list[float]
+
+
+class _Line:
+    """One rank's occurrences, in the order of their begin, and how far it is.
+
+    An occurrence's ``after`` are those that had ended when it began, without
+    those that an earlier one of the rank comes after anyway.
+    """
+
+    def __init__(self, units: list[_Unit], start: Floats, end: Floats, slack: float) -> None:
+        self.units = units
+        self.position = 0
+        self._free = 0.0
+        running: list[tuple[float, int]] = []
+        for index, (begin, finish) in enumerate(zip(start.tolist(), end.tolist(), strict=True)):
+            while running and running[0][0] <= begin + slack:
+                units[index].after.append(units[heapq.heappop(running)[1]])
+            heapq.heappush(running, (finish, index))
+
+    def arrival(self, unit: _Unit) -> float | None:
+        """When ``unit``, the next of the rank, can begin; None while that isn't known."""
+        ends = [before.end for before in unit.after]
+        known = [end for end in ends if end is not None]
+        if len(known) < len(ends):
+            return None
+        self._free = max([self._free, *known])
+        return self._free
+
+
+class Iteration:
+    """One iteration, ready to be replayed.
+
+    Args:
+        table: Where the rows come from.
+        ranks: The iteration's ranks.
+    """
+
+    def __init__(self, table: Table, ranks: list[RankIteration]) -> None:
+        self._table = table
+        self._ranks = ranks
+        self._spans = [spans(rank, table) for rank in ranks]
+
+    def seconds(self, scale: Callable[[int, int], float]) -> float:
+        """How long the iteration takes when phase p on rank r takes ``scale(r, p)`` times as long.
+
+        Scaling concerns compute and host phases only.
+        """
+        lines = self._lines(scale)
+        waiting = list(range(len(lines)))
+        while waiting:
+            released: list[int] = []
+            for index in waiting:
+                released += self._advance(lines, index)
+            if not released:
+                released = self._force(lines)
+            waiting = sorted(set(released))
+        return max((unit.end or 0.0 for line in lines for unit in line.units), default=0.0)
+
+    def _lines(self, scale: Callable[[int, int], float]) -> list[_Line]:
+        meetings: dict[tuple[object, int], _Meeting] = {}
+        fastest: dict[tuple[str, str], float] = defaultdict(lambda: float("inf"))
+        collectives = self._table.collectives
+        for rank, (_, duration, row) in zip(self._ranks, self._spans, strict=True):
+            role = self._table.ranks[rank.rank].role
+            for index, seconds in zip(row.tolist(), duration.tolist(), strict=True):
+                code = int(rank.rows["collective"][index])
+                if code >= 0:
+                    of_role = (role, collectives[code].op)
+                    fastest[of_role] = min(fastest[of_role], seconds)
+        lines = []
+        for number, (rank, (start, duration, row)) in enumerate(zip(self._ranks, self._spans, strict=True)):
+            role = self._table.ranks[rank.rank].role
+            phases = rank.rows["phase"][row].tolist()
+            codes = rank.rows["collective"][row].tolist()
+            count: dict[object, int] = defaultdict(int)
+            units: list[_Unit] = []
+            factors = {phase: scale(rank.rank, phase) for phase in set(phases)}
+            for position, seconds in enumerate(duration.tolist()):
+                code = codes[position]
+                mixed = self._table.phases[phases[position]].kind == "mixed"
+                if code < 0 and not mixed:
+                    factor = factors[phases[position]]
+                    units.append(_Unit(seconds * factor, None))
+                    continue
+                key = None if code < 0 else collectives[code]
+                name = key or phases[position]
+                meeting = meetings.setdefault((name, count[name]), _Meeting(float("inf"), [], []))
+                count[name] += 1
+                unit = _Unit(0.0, meeting)
+                # Alone in the trace, it can't tell waiting from transfer: its peers' fastest stands in.
+                alone = fastest[(role, key.op)] if key and key.members < 0 else seconds
+                meeting.transfer = min(meeting.transfer, seconds, alone)
+                meeting.units.append((number, unit))
+                units.append(unit)
+            slack = _TOGETHER * (rank.end - rank.begin)
+            lines.append(_Line(units, start, start + duration, slack))
+        return lines
+
+    @staticmethod
+    def _advance(lines: list[_Line], index: int) -> list[int]:
+        """Go on with one rank as far as possible; return the ranks that this released."""
+        line = lines[index]
+        released: list[int] = []
+        while line.position < len(line.units):
+            unit = line.units[line.position]
+            arrival = line.arrival(unit)
+            if arrival is None:
+                break
+            line.position += 1
+            if unit.meeting is None:
+                unit.end = arrival + unit.seconds
+                continue
+            unit.meeting.arrivals.append(arrival)
+            if len(unit.meeting.arrivals) == len(unit.meeting.units):
+                released += _settle(unit.meeting)
+        return released
+
+    @staticmethod
+    def _force(lines: list[_Line]) -> list[int]:
+        """Where occurrences don't match, nobody goes on: settle an open meeting with those that came."""
+        for line in lines:
+            for unit in line.units[: line.position]:
+                if unit.end is None and unit.meeting is not None:
+                    return _settle(unit.meeting)
+        return []
+
+
+def _settle(meeting: _Meeting) -> list[int]:
+    end = max(meeting.arrivals, default=0.0) + meeting.transfer
+    for _, unit in meeting.units:
+        unit.end = end
+    return [line for line, _ in meeting.units]
+
+
+def totals(ranks: list[RankIteration]) -> dict[int, Floats]:
+    """Seconds of every phase in the iteration, by rank: arrays indexed by the table's phases."""
+    result: dict[int, Floats] = {}
+    for rank in ranks:
+        result[rank.rank] = np.bincount(rank.rows["phase"], weights=rank.seconds).astype(np.float64)
+    return result
