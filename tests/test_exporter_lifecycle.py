@@ -349,3 +349,15 @@ def test_the_dead_say_nothing_but_who_they_were(tmp_path: Path, source: FileSour
             "run_id": "run", "role": "pp0", "rank": "0", "node": "n1", "local_rank": "3", "gpu_uuid": "",
             "pci_bus_id": "", "dp": "", "tp": "", "pp": "", "cp": "", "ep": "",
         }  # fmt: skip
+
+
+def test_file_names_can_not_write_into_the_log(
+    tmp_path: Path, source: FileSource, caplog: pytest.LogCaptureFixture
+) -> None:
+    directory = tmp_path / f"argus-{os.getuid()}"
+    directory.mkdir()
+    (directory / "a\nERROR all is lost\x1b[31m.seg").symlink_to("/etc/passwd")
+    (directory / os.fsdecode(b"\xff\xfe.seg")).write_bytes(b"junk")
+    source.scan(_now())
+    assert len(caplog.messages) == 2
+    assert all(message.isprintable() for message in caplog.messages)

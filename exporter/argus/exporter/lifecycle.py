@@ -245,7 +245,8 @@ class FileSource:
         return tracked.up, held, state.incarnation_ns
 
     def _say(self, message: str) -> None:
-        """Log once; the set is bounded because file names are chosen by others."""
+        """Log once, printable characters only, a bounded number: file names are chosen by others."""
+        message = "".join(c if c.isprintable() else "\ufffd" for c in message)
         if message not in self._said and len(self._said) < 4096:
             self._said.add(message)
             _LOG.warning("%s", message)
