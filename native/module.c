@@ -1,4 +1,5 @@
 /* The extension module argus._native. */
+#include "py_kernels.h"
 #include "python.h"
 
 static PyObject *monotonic_ns(PyObject *Py_UNUSED(module), PyObject *Py_UNUSED(unused)) {
@@ -35,7 +36,7 @@ PyMODINIT_FUNC PyInit__native(void) {
     PyObject *module = PyModule_Create(&definition);
     if (module != NULL && (argus_add_segment(module) < 0 || argus_add_runtime(module) < 0 ||
                            argus_add_phases(module) < 0 || argus_add_collectives(module) < 0 ||
-                           argus_add_iterations(module) < 0 ||
+                           argus_add_iterations(module) < 0 || argus_add_kernels(module) < 0 ||
                            PyModule_AddStringConstant(module, "__version__", ARGUS_VERSION) < 0))
         Py_CLEAR(module);
     return module;

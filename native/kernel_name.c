@@ -1,0 +1,168 @@
+/* Kernel names taken apart, and patterns found in them. */
+#define _GNU_SOURCE
+#include <string.h>
+
+#include "kernel_text.h"
+
+/* nvcc writes these for unnamed namespaces and for code linked from several
+ * files; they hold the file's name, which says nothing about the kernel. */
+static const char *const unnamed[] = {"_GLOBAL__N", "_INTERNAL_"};
+/* Unnamed namespaces as c++filt, nsys and GCC write them. */
+static const char *const anonymous[] = {"(anonymous namespace)", "<unnamed>", "{anonymous}"};
+
+#define COUNT(array) (sizeof(array) / sizeof *(array))
+
+static int begins(const char *text, size_t length, const char *with) {
+    size_t n = strlen(with);
+    return n <= length && memcmp(text, with, n) == 0;
+}
+
+static void head_add(struct argus_kernel_name *name, const char *text, size_t length) {
+    size_t room = ARGUS_KERNEL_HEAD_MAX - name->head_length;
+    if (length > room)
+        length = room;
+    for (size_t i = 0; i < length; i++)
+        name->head[name->head_length + i] = argus_lower(text[i]);
+    name->head_length += length;
+}
+
+/* One <length><identifier> of a mangled name into the head; returns the bytes
+ * read, 0 where there is none. */
+static size_t component(struct argus_kernel_name *name, const char *text, size_t length) {
+    size_t digits = 0, size = 0;
+    while (digits < length && digits < 5 && text[digits] >= '0' && text[digits] <= '9')
+        size = size * 10 + (size_t)(text[digits++] - '0');
+    if (digits == 0 || size == 0 || size > length - digits)
+        return 0;
+    const char *identifier = text + digits;
+    for (size_t i = 0; i < COUNT(unnamed); i++)
+        if (begins(identifier, size, unnamed[i]))
+            return digits + size;
+    if (name->head_length)
+        head_add(name, "::", 2);
+    head_add(name, identifier, size);
+    return digits + size;
+}
+
+/* Itanium C++ ABI, as far as a kernel's own name needs it: kernels are
+ * functions in namespaces, never members, so the name ends where the first
+ * template arguments or the parameters begin. */
+static size_t read_mangled(struct argus_kernel_name *name, const char *text, size_t length) {
+    size_t at = 2;
+    if (at < length && text[at] == 'L')
+        at++;
+    if (at < length && text[at] != 'N')
+        return at + component(name, text + at, length - at);
+    at++;
+    while (at < length) {
+        size_t read = component(name, text + at, length - at);
+        if (read)
+            at += read;
+        else if (text[at] == 'L')
+            at++;
+        else if (begins(text + at, length - at, "St")) {
+            head_add(name, "std", 3);
+            at += 2;
+        } else
+            break;
+    }
+    return at;
+}
+
+/* The length of an unnamed namespace (with its ::) that a demangled name has here, 0: none. */
+static size_t unnamed_here(const char *text, size_t length) {
+    size_t size = 0;
+    for (size_t i = 0; i < COUNT(anonymous) && !size; i++)
+        if (begins(text, length, anonymous[i]))
+            size = strlen(anonymous[i]);
+    if (!size && (begins(text, length, unnamed[0]) || begins(text, length, unnamed[1])))
+        while (size < length && text[size] != ':')
+            size++;
+    return size && begins(text + size, length - size, "::") ? size + 2 : size;
+}
+
+/* `void space::name<…>(…)`, `std::enable_if<…>::type space::name<…>(…)`,
+ * `space::(anonymous namespace)::name(…)`, or a plain name. */
+static size_t read_demangled(struct argus_kernel_name *name, const char *text, size_t length) {
+    size_t depth = 0, arguments = 0, skip;
+    for (size_t at = 0; at < length; at++) {
+        char c = text[at];
+        if (depth == 0 && (skip = unnamed_here(text + at, length - at)) != 0) {
+            at += skip - 1;
+        } else if (depth == 0 && c == ' ') { /* what came before was the return type */
+            name->head_length = 0;
+            arguments = 0;
+        } else if (c == '<' || c == '(' || c == '{') {
+            if (depth == 0 && c == '(' && name->head_length) /* the parameters: nothing else follows */
+                return arguments ? arguments : at;
+            if (depth++ == 0 && !arguments)
+                arguments = at;
+        } else if (c == '>' || c == ')' || c == '}') {
+            if (depth && !(c == '>' && text[at - 1] == '-'))
+                depth--;
+        } else if (depth == 0 && !arguments)
+            head_add(name, &c, 1);
+    }
+    return arguments ? arguments : length;
+}
+
+void argus_kernel_name_read(struct argus_kernel_name *name, const char *text) {
+    size_t length = text ? strnlen(text, ARGUS_KERNEL_NAME_MAX) : 0;
+    name->length = length;
+    name->head_length = 0;
+    for (size_t i = 0; i < length; i++)
+        name->whole[i] = argus_lower(text[i]);
+    name->arguments = begins(text, length, "_Z") ? read_mangled(name, text, length) : read_demangled(name, text, length);
+    if (name->head_length == 0) { /* none of these forms: all of it may tell something */
+        head_add(name, text, length);
+        name->arguments = 0;
+    }
+}
+
+static int same(const char *text, const char *pattern, size_t length) {
+    for (size_t i = 0; i < length; i++)
+        if (pattern[i] != '?' && pattern[i] != text[i])
+            return 0;
+    return 1;
+}
+
+/* Where in `text` a piece without `*` is found first, or NULL. */
+static const char *find(const char *text, size_t length, const char *piece, size_t size) {
+    if (size == 0)
+        return text;
+    while (size <= length) {
+        if (piece[0] != '?') {
+            const char *next = memchr(text, piece[0], length - size + 1);
+            if (next == NULL)
+                return NULL;
+            length -= (size_t)(next - text);
+            text = next;
+        }
+        if (same(text, piece, size))
+            return text;
+        text++, length--;
+    }
+    return NULL;
+}
+
+int argus_kernel_match(const char *text, size_t length, const char *pattern, size_t pattern_length) {
+    const char *end = pattern + pattern_length;
+    int tied = pattern < end && *pattern == '^', tied_end = pattern + tied < end && end[-1] == '$';
+    pattern += tied;
+    end -= tied_end;
+    for (;; tied = 0) {
+        const char *star = memchr(pattern, '*', (size_t)(end - pattern));
+        size_t size = (size_t)((star ? star : end) - pattern);
+        if (!star && tied_end) /* the last piece: only at the text's end */
+            return size <= length && (!tied || size == length) && same(text + length - size, pattern, size);
+        const char *found = tied ? (size <= length && same(text, pattern, size) ? text : NULL)
+                                 : find(text, length, pattern, size);
+        if (found == NULL)
+            return 0;
+        if (!star)
+            return 1;
+        length -= (size_t)(found - text) + size;
+        text = found + size;
+        pattern = star + 1;
+    }
+}
