@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 from pathlib import Path
 
 import pytest
@@ -18,9 +19,20 @@ def promtool() -> str:
         pytest.skip(str(error).splitlines()[0])
 
 
-@pytest.fixture(scope="session")
-def prometheus_binary() -> Path:
-    """Path of Prometheus; the test is skipped where there is none."""
+def _prometheus_versions() -> list[Path | None]:
+    """The system's Prometheus (None) and the further versions that were fetched, if any."""
+    root = Path(__file__).parent.parent
+    folder = Path(os.environ.get("ARGUS_PROMETHEUS_VERSIONS", root / "build" / "prometheus"))
+    return [None, *sorted(folder.glob("*/prometheus"))]
+
+
+@pytest.fixture(
+    scope="session", params=_prometheus_versions(), ids=lambda path: path.parent.name if path else "system"
+)
+def each_prometheus(request: pytest.FixtureRequest) -> Path:
+    """Path of one Prometheus after the other, promtool beside it; skipped where there is none."""
+    if request.param is not None:
+        return Path(request.param)
     try:
         return find_prometheus()
     except BinaryNotFoundError as error:

@@ -15,13 +15,15 @@ from prometheus_client.openmetrics.parser import (
 )
 from prometheus_client.parser import text_string_to_metric_families as parse_text
 
-from argus import catalogue
+from argus import _native, catalogue
 from argus.exporter.collectors import RANK_COLLECTORS
 from argus.exporter.exposition import buckets, negotiate, protobuf, text
 from argus.exporter.exposition.families import CLASSIC_EXPONENTS, Family, Histogram, Point, Summary, group
 from argus.exporter.exposition.messages import MetricFamily
 from argus.exporter.registry import Registry
+from argus.exporter.service import Exporter, Options
 from argus.exporter.sources import MemorySource, Rank
+from argus.prometheus import Prometheus, binary_version
 from exporter_support import segment, series, until
 
 GOLDEN = Path(__file__).parent / "golden" / "metrics.txt"
@@ -87,7 +89,8 @@ def test_golden_page(families: list[Family], request: pytest.FixtureRequest) -> 
     )
 
 
-def test_promtool_accepts_the_golden_page(promtool: str) -> None:
+def test_promtool_accepts_the_golden_page(each_prometheus: Path) -> None:
+    promtool = each_prometheus.with_name("promtool")
     result = subprocess.run(
         [promtool, "check", "metrics"], input=GOLDEN.read_bytes(), capture_output=True, timeout=60
     )
@@ -327,38 +330,48 @@ def test_a_series_twice_is_exposed_once() -> None:
     assert family.series == [(("run",), 1), (("other",), 1)]
 
 
-def test_prometheus_scrapes_native_histograms(prometheus_binary: Path) -> None:
-    from argus.exporter.service import Exporter, Options
-    from argus.prometheus import Prometheus
-
-    rank = segment()
+def test_every_prometheus_reads_it_over_text_and_protobuf(each_prometheus: Path) -> None:
+    source, _ = _job()
+    rank = segment(run_id="live")
     forward = rank.phase("forward", "compute")
+    now = _native.monotonic_ns()
     for number in range(1, 101):
         rank.observe_phase(forward, number * 10_000_000)  # 0.01 to 1 s
+        rank.end_iteration(number, now, 1_500_000_000)
     options = Options(addresses=("127.0.0.1:0",), segments=Path("/nonexistent"))
-    with Exporter(options, MemorySource([rank])) as exporter:
+    with Exporter(options, MemorySource([rank]), source) as exporter:
         target = f"127.0.0.1:{exporter.servers[0].server_port}"
         config = (
             "global: {scrape_interval: 200ms}\n"
             f"scrape_configs: [{{job_name: argus, static_configs: [{{targets: ['{target}']}}]}}]\n"
         )
-        if _native_is_an_option(prometheus_binary):
-            config = config.replace("200ms}", "200ms, scrape_native_histograms: true}")
-        with Prometheus(config, binary=prometheus_binary, native_histograms=True) as prometheus:
-            query = prometheus.client.query
-            until(lambda: bool(query("histogram_count(argus_phase_seconds)")), 30)
-            assert query("histogram_count(argus_phase_seconds)")[0].value == 100
-            assert query("histogram_sum(argus_phase_seconds)")[0].value == pytest.approx(50.5)
+        by_flag = binary_version(each_prometheus) < (3, 8, 0)
+        native_config = (
+            config if by_flag else config.replace("200ms}", "200ms, scrape_native_histograms: true}")
+        )
+        with (
+            Prometheus(config, binary=each_prometheus) as classic,
+            Prometheus(native_config, binary=each_prometheus, native_histograms=True) as native,
+        ):
+            for prometheus in (classic, native):
+                until(lambda: bool(prometheus.client.query("argus_rank_up")), 30)  # noqa: B023
+                assert [s.value for s in prometheus.client.query('argus_rank_up{run_id="live"}')] == [1]
+                spread = prometheus.client.query('argus_window_phase_seconds{run_id="live"}')
+                assert {sample.labels["quantile"]: sample.value for sample in spread} == {
+                    "0.0": 0.37, "0.5": 0.685, "1.0": 1.0  # of the last 64 iterations
+                }  # fmt: skip
+                [total] = prometheus.client.query('argus_window_phase_seconds_sum{run_id="live"}')
+                assert total.value == pytest.approx(50.5)
+                assert len(prometheus.client.query(r'argus_rank_info{run_id="job \"7\"\\x"}')) == 2
+
+            buckets_ = classic.client.query('argus_phase_seconds_bucket{run_id="live", le=~"0.0625|1.0|1"}')
+            assert {sample.labels["le"]: sample.value for sample in buckets_} == {"0.0625": 6, "1.0": 100}
+            query = native.client.query
+            assert query('histogram_count(argus_phase_seconds{run_id="live"})')[0].value == 100
+            assert query('histogram_sum(argus_phase_seconds{run_id="live"})')[0].value == pytest.approx(50.5)
             for quantile in (0.1, 0.5, 0.9):
-                [sample] = query(f"histogram_quantile({quantile}, argus_phase_seconds)")
+                [sample] = query(f'histogram_quantile({quantile}, argus_phase_seconds{{run_id="live"}})')
                 assert sample.value == pytest.approx(quantile, rel=0.09)  # one bucket is 9 % wide
-            assert query("argus_rank_up")[0].value == 1
-
-
-def _native_is_an_option(binary: Path) -> bool:
-    from argus.prometheus import binary_version
-
-    return binary_version(binary) >= (3, 8, 0)
 
 
 if __name__ == "__main__":
