@@ -166,12 +166,12 @@ def test_a_bad_configuration_is_told_from_the_log() -> None:
 def test_a_taken_port_is_tried_again(monkeypatch: pytest.MonkeyPatch, thermometer: str) -> None:
     _found(find_alertmanager)
     taken = int(thermometer.rpartition(":")[2])
-    choose, chosen = servers._free_port, [taken]
+    choose, chosen = servers.free_port, [taken]
 
-    def free_port() -> int:
+    def taken_first() -> int:
         return chosen.pop() if chosen else choose()
 
-    monkeypatch.setattr(servers, "_free_port", free_port)
+    monkeypatch.setattr(servers, "free_port", taken_first)
     with Alertmanager("route: {receiver: nobody}\nreceivers: [{name: nobody}]\n") as alertmanager:
         assert alertmanager.address != thermometer
         assert requests.get(f"{alertmanager.url}/-/ready", timeout=5).status_code == 200

@@ -12,7 +12,7 @@ from pathlib import Path
 from typing import NoReturn
 
 from argus.demo.control import PHASES, Fault
-from argus.prometheus import BinaryNotFoundError, StartError, find_alertmanager, find_prometheus
+from argus.prometheus import BinaryNotFoundError, QueryError, StartError, find_alertmanager, find_prometheus
 
 DESCRIPTION = """\
 Runs a real training job of four ranks on this machine's CPU, with a real
@@ -21,6 +21,8 @@ shows the alert as it reaches a webhook. Takes under three minutes.
 
 Exit status: 0 when exactly the slowed rank and phase were accused (with
 --no-fault: nobody), 1 when not, 2 when the demo could not run."""
+
+_ENDING = (signal.SIGINT, signal.SIGTERM)
 
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
@@ -66,10 +68,10 @@ def run(args: argparse.Namespace) -> int:
     from argus.demo.stack import Binaries, DemoError, Stack
     from argus.demo.story import Story, play
 
-    before = signal.signal(signal.SIGTERM, _interrupt)
+    before = {number: signal.signal(number, _interrupt) for number in _ENDING}
     directory = Path(tempfile.mkdtemp(prefix="argus-demo-"))
     fault = None if args.no_fault else Fault(args.rank, args.phase, args.factor)
-    failed = True
+    failed, outcome = True, None
     try:
         with Stack(directory, Binaries(prometheus, alertmanager)) as stack:
             story = Story(stack, lambda text: print(text, flush=True))
@@ -80,14 +82,17 @@ def run(args: argparse.Namespace) -> int:
                 story.tell("Everything keeps running until Ctrl-C; the addresses are above")
                 signal.pause()
             story.tell("Stopping everything")
-    except (DemoError, StartError) as error:
+    except (DemoError, StartError, QueryError) as error:
         return _refuse(str(error))
     except KeyboardInterrupt:
-        if not args.keep:
+        failed = False
+        if outcome is None:
             print("argus demo: interrupted; everything is stopped", file=sys.stderr)
             return 130
+        return int(not outcome.right)
     finally:
-        signal.signal(signal.SIGTERM, before)
+        for number, handler in before.items():
+            signal.signal(number, handler)
         if failed:
             print(f"argus demo: logs are in {directory}", file=sys.stderr)
         else:
@@ -96,6 +101,8 @@ def run(args: argparse.Namespace) -> int:
 
 
 def _interrupt(number: int, frame: object) -> NoReturn:
+    for ending in _ENDING:  # cleaning up has begun, and is not interrupted
+        signal.signal(ending, signal.SIG_IGN)
     raise KeyboardInterrupt
 
 

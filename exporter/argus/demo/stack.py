@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import contextlib
 import os
-import socket
 import sys
 import time
 from collections.abc import Callable
@@ -17,7 +16,7 @@ import requests
 import yaml
 
 from argus import ruleset
-from argus.prometheus import Alertmanager, Process, Prometheus, WebhookReceiver
+from argus.prometheus import Alertmanager, Process, Prometheus, WebhookReceiver, free_port
 
 RANKS = 4
 SCRAPE_INTERVAL = 5.0
@@ -84,7 +83,7 @@ class Stack:
 
     def start_exporter(self) -> str:
         """The node's exporter; returns the address that it serves."""
-        address = f"127.0.0.1:{_free_port()}"
+        address = f"127.0.0.1:{free_port()}"
         command = [
             sys.executable, "-m", "argus.cli", "exporter",
             f"--web.listen-address={address}", f"--segments.directory={self._segments}",
@@ -181,10 +180,3 @@ def prometheus_config(exporter: str, alertmanager: str) -> str:
     }
     dumped: str = yaml.safe_dump(config, sort_keys=False)
     return dumped
-
-
-def _free_port() -> int:
-    with socket.socket() as probe:
-        probe.bind(("127.0.0.1", 0))
-        port: int = probe.getsockname()[1]
-        return port

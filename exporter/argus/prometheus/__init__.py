@@ -14,7 +14,7 @@ from argus.prometheus.binaries import (
 from argus.prometheus.client import Client, QueryError, Sample
 from argus.prometheus.process import Process
 from argus.prometheus.receivers import AlertReceiver, Delivery, WebhookReceiver
-from argus.prometheus.servers import Alertmanager, Prometheus, StartError
+from argus.prometheus.servers import Alertmanager, Prometheus, StartError, free_port
 
 __all__ = [
     "AlertReceiver",
@@ -32,4 +32,5 @@ __all__ = [
     "find_alertmanager",
     "find_prometheus",
     "find_promtool",
+    "free_port",
 ]

@@ -79,7 +79,7 @@ class _Server:
     def _start(self, timeout: float) -> None:
         deadline = time.monotonic() + timeout
         for attempt in range(1, START_ATTEMPTS + 1):
-            self.address = f"127.0.0.1:{_free_port()}"
+            self.address = f"127.0.0.1:{free_port()}"
             self.url = f"http://{self.address}"
             command = [
                 str(self.binary),
@@ -275,7 +275,8 @@ def _listens(pid: int, address: str) -> bool:
     return False
 
 
-def _free_port() -> int:
+def free_port() -> int:
+    """A port of 127.0.0.1 that nobody listens on now."""
     with socket.socket() as probe:
         probe.bind(("127.0.0.1", 0))
         port: int = probe.getsockname()[1]
