@@ -1,0 +1,162 @@
+"""The extension as it is built: no warnings, one file for all Pythons, and clean under the sanitizers."""
+
+from __future__ import annotations
+
+import os
+import shutil
+import subprocess
+import sys
+import sysconfig
+from pathlib import Path
+
+import pytest
+
+import argus
+from argus import _native
+
+ROOT = Path(__file__).resolve().parent.parent
+NATIVE = ROOT / "native"
+STRICT = ["-std=c11", "-Wall", "-Wextra", "-Wshadow", "-Wstrict-prototypes", "-Werror"]
+SANITIZED_TESTS = ["test_native_segment.py", "test_tracer_accounting.py", "test_tracer_decorators.py"]
+
+
+@pytest.fixture(scope="module")
+def compiler() -> str:
+    found = shutil.which("gcc")
+    if found is None or not NATIVE.is_dir():
+        pytest.skip("no gcc, or no native sources next to the tests")
+    if not Path(sysconfig.get_path("include"), "Python.h").exists():
+        pytest.skip("this Python has no headers")
+    return found
+
+
+def build(compiler: str, target: Path, *flags: str) -> None:
+    """Builds the extension into a file, warnings being errors."""
+    version = f'-DARGUS_VERSION="{_native.__version__}"'
+    done = subprocess.run(
+        [
+            compiler,
+            "-shared",
+            "-fPIC",
+            *STRICT,
+            *flags,
+            "-DPy_LIMITED_API=0x030A0000",
+            version,
+            f"-I{sysconfig.get_path('include')}",
+            *map(str, sorted(NATIVE.glob("*.c"))),
+            "-o",
+            str(target),
+        ],
+        capture_output=True,
+        text=True,
+        timeout=300,
+        check=False,
+    )
+    assert done.returncode == 0, done.stderr
+
+
+def runtime_library(compiler: str, name: str) -> str:
+    done = subprocess.run([compiler, f"-print-file-name={name}"], capture_output=True, text=True, check=True)
+    path = done.stdout.strip()
+    if not os.path.isabs(path):
+        pytest.skip(f"this compiler has no {name}")
+    return os.path.realpath(path)
+
+
+def test_no_warnings(compiler: str, tmp_path: Path) -> None:
+    build(compiler, tmp_path / "_native.so", "-O2", "-fvisibility=hidden")
+
+
+def test_only_the_stable_interface_is_used() -> None:
+    """What is no part of Python's limited interface is not there in every version."""
+    readelf = shutil.which("nm")
+    if readelf is None:
+        pytest.skip("no nm")
+    done = subprocess.run([readelf, "-D", str(_native.__file__)], capture_output=True, text=True, check=True)
+    names = [line.split() for line in done.stdout.splitlines()]
+    python = [name[-1] for name in names if name[-2] == "U" and name[-1].startswith(("Py", "_Py"))]
+    assert python
+    private = {name for name in python if name.startswith("_Py")}
+    # Those that the limited interface's own macros use.
+    macros = {"_Py_NoneStruct", "_Py_TrueStruct", "_Py_FalseStruct", "_Py_Dealloc", "_PyObject_New"}
+    assert {name for name in private if not name.endswith("_SizeT")} <= macros
+    defined = [name[-1] for name in names if name[-2] == "T"]
+    assert defined == ["PyInit__native"]
+
+
+PYTHONS = sorted(Path.home().glob(".pyenv/versions/3.1[0-9]*/bin/python"))
+
+
+@pytest.mark.parametrize("python", PYTHONS or [Path(sys.executable)], ids=lambda python: python.parts[-3])
+def test_one_file_serves_all_pythons(python: Path, tmp_path: Path) -> None:
+    if _native.__file__ is None or ".abi3." not in _native.__file__:
+        pytest.skip("the extension was not built for the stable interface")
+    package = Path(str(argus.__file__)).parent
+    code = """
+import argus, json
+argus.init(run_id="r")
+for _ in range(5):
+    with argus.iteration(), argus.phase("forward"), argus.collective("all_reduce", bytes=3):
+        argus.work(tokens=5)
+status = argus.status()
+print(status["enabled"], status["iterations"], status["events"])
+"""
+    done = subprocess.run(
+        [str(python), "-c", code],
+        env={"PYTHONPATH": str(package.parent), "ARGUS_DIR": str(tmp_path), "PATH": os.environ["PATH"]},
+        capture_output=True,
+        text=True,
+        timeout=60,
+        check=False,
+    )
+    assert done.stdout.split() == ["True", "5", "10"], done.stderr
+
+
+def test_address_and_undefined_behaviour_sanitizers(compiler: str, tmp_path: Path) -> None:
+    """The native tests again, with an extension that watches every access."""
+    library = runtime_library(compiler, "libasan.so")
+    package = tmp_path / "argus"
+    shutil.copytree(
+        Path(str(argus.__file__)).parent,
+        package,
+        symlinks=True,
+        ignore=shutil.ignore_patterns("*.so", "__pycache__"),
+    )
+    build(
+        compiler,
+        package / "_native.abi3.so",
+        "-O1",
+        "-g",
+        "-fno-omit-frame-pointer",
+        "-fsanitize=address,undefined",
+        "-fno-sanitize-recover=undefined",
+    )
+    tests = tmp_path / "tests"
+    tests.mkdir()
+    for name in (*SANITIZED_TESTS, "native_support.py"):
+        shutil.copy(Path(__file__).parent / name, tests)
+    environ = os.environ | {
+        "LD_PRELOAD": library,
+        # Python itself does not free everything at its end; bus errors are the tracer's to handle.
+        "ASAN_OPTIONS": "detect_leaks=0:handle_sigbus=0:abort_on_error=1",
+        "UBSAN_OPTIONS": "print_stacktrace=1",
+        "PYTHONPATH": str(tmp_path),
+        "PYTHONMALLOC": "malloc",
+    }
+
+    def run(*arguments: str) -> subprocess.CompletedProcess[str]:
+        return subprocess.run(
+            [sys.executable, *arguments],
+            cwd=tests,
+            env=environ,
+            capture_output=True,
+            text=True,
+            timeout=300,
+            check=False,
+        )
+
+    used = run("-c", "import argus._native; print(argus._native.__file__)")
+    assert used.stdout.strip() == str(package / "_native.abi3.so"), used.stderr
+    done = run("-m", "pytest", "-q", "-x", "-p", "no:cacheprovider", ".")
+    assert done.returncode == 0, done.stdout[-4000:] + done.stderr[-4000:]
+    assert "runtime error" not in done.stdout + done.stderr
