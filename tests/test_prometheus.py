@@ -95,8 +95,7 @@ scrape_configs: [{{job_name: thermometer, static_configs: [{{targets: ["{target}
 """
 
 
-def test_alert_goes_from_target_to_webhook(thermometer: str) -> None:
-    _found(find_prometheus)
+def test_alert_goes_from_target_to_webhook(thermometer: str, each_prometheus: Path) -> None:
     _found(find_alertmanager)
     with WebhookReceiver() as webhook:
         route = (
@@ -105,7 +104,12 @@ def test_alert_goes_from_target_to_webhook(thermometer: str) -> None:
         )
         with (
             Alertmanager(route) as alertmanager,
-            Prometheus(_config(thermometer, alertmanager.address), {"test.yml": RULES}) as prometheus,
+            Prometheus(
+                _config(thermometer, alertmanager.address),
+                {"test.yml": RULES},
+                binary=each_prometheus,
+                native_histograms=True,
+            ) as prometheus,
         ):
             delivery = webhook.wait(lambda payload: payload["status"] == "firing", 30)
             assert delivery is not None, alertmanager.tail()

@@ -52,7 +52,7 @@ def _flow(entries: list[str]) -> str:
     """The journal in short: d( d) f( f) ... with | where an iteration ends and begins."""
     short = {
         "data_loading": "d", "forward": "f", "backward": "b", "optimizer": "o", "iteration": "i",
-        "grad_sync": "s", "buffer_sync": "u", "pause between_epochs": "p",
+        "grad_sync": "s", "buffer_sync": "u", "pause evaluation": "p",
     }  # fmt: skip
     return " ".join((entry[0] + short[entry[1:]]) for entry in entries)
 

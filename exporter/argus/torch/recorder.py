@@ -20,8 +20,8 @@ from typing import Any, Concatenate, ParamSpec
 
 import argus
 
-EPOCH_GAP = "between_epochs"
-"""Kind of the pause between two passes over the data."""
+EPOCH_GAP = "evaluation"
+"""Kind of the pause between two passes over the data: what is mostly done there, and its limit."""
 
 PHASE_KINDS = {
     "data_loading": "host",
@@ -186,7 +186,7 @@ class Recorder:
         if self._steps_until_blind == 0:
             _log.warning(
                 "argus: optimizer steps, but no training forward pass of the attached model was seen: "
-                "forward and backward are not traced. Attach the module that the loop calls (in train mode)"
+                "forward and backward are not traced. Attach the module that the loop calls, in the thread that trains"
             )
         self._mark_step()
 
