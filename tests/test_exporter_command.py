@@ -173,6 +173,14 @@ def test_the_command_line_without_a_command(capsys: pytest.CaptureFixture[str]) 
     assert exit_.value.code == 2
 
 
+@pytest.mark.parametrize("name", cli.COMMANDS)
+def test_every_command_has_help(name: str, capsys: pytest.CaptureFixture[str]) -> None:
+    with pytest.raises(SystemExit) as exit_:
+        cli.main([name, "--help"])
+    assert exit_.value.code == 0
+    assert f"argus {name}" in capsys.readouterr().out
+
+
 def test_other_commands_are_not_imported_for_one() -> None:
     code = (
         "import sys; from argus import cli\n"

@@ -361,3 +361,13 @@ def test_file_names_can_not_write_into_the_log(
     source.scan(_now())
     assert len(caplog.messages) == 2
     assert all(message.isprintable() for message in caplog.messages)
+
+
+def test_a_scrape_after_closing_opens_nothing(tmp_path: Path) -> None:
+    source = FileSource(tmp_path)
+    with Rank(tmp_path):
+        assert source.scan(_now()).ranks
+        before = len(os.listdir("/proc/self/fd"))
+        source.close()
+        assert source.scan(_now()).ranks == []
+        assert len(os.listdir("/proc/self/fd")) == before - 1

@@ -72,6 +72,7 @@ class FileSource:
         self._total = total
         self._own = own
         self._lock = threading.Lock()
+        self._closed = False
         self._tracked: dict[files.Entry, _Tracked] = {}
         self._forgotten: set[files.Entry] = set()
         self._holder: dict[RankKey, int] = {}
@@ -94,14 +95,17 @@ class FileSource:
             return self._result(now_ns)
 
     def close(self) -> None:
-        """Let go of every descriptor."""
+        """Let go of every descriptor; a scrape that is still under way finds nothing."""
         with self._lock:
+            self._closed = True
             for tracked in self._tracked.values():
                 os.close(tracked.fd)
             self._tracked.clear()
 
     def _discover(self) -> None:
         self._outside = {"refused": 0, "unreadable": 0}
+        if self._closed:
+            return
         seen = set()
         entries = list(self._entries())
         own = self._own()  # after listing: a segment just created is listed only if it is known

@@ -3,28 +3,13 @@
 from __future__ import annotations
 
 from collections.abc import Iterable, Iterator, Sequence
-from typing import NamedTuple
 
 from argus.catalogue import Metric
 from argus.exporter.exposition.buckets import Indices, classic_bounds, classic_index, cumulative
-from argus.exporter.exposition.families import CLASSIC_EXPONENTS, Family, Histogram, Summary, Value
+from argus.exporter.exposition.families import CLASSIC_EXPONENTS, Family, Histogram, Summary
 
 TEXT_TYPE = "text/plain; version=0.0.4; charset=utf-8"
 OPENMETRICS_TYPE = "application/openmetrics-text; version=1.0.0; charset=utf-8"
-
-
-class Sample(NamedTuple):
-    """One line of the text formats.
-
-    Attributes:
-        name: With its suffix (``_bucket``, ``_sum``, ``_count``).
-        labels: As written, without the braces.
-        value: As written.
-    """
-
-    name: str
-    labels: str
-    value: str
 
 
 def number(value: float) -> str:
@@ -45,40 +30,6 @@ def escape(value: str) -> str:
     return value
 
 
-def samples(family: Family, classic: Sequence[int] = CLASSIC_EXPONENTS) -> Iterator[Sample]:
-    """The lines of a family; ``classic`` are the exponents of its classic bucket bounds."""
-    metric = family.metric
-    bounds = [f'le="{bound!r}"' for bound in classic_bounds(classic)]
-    index = classic_index(classic)
-    quantiles = [f'quantile="{quantile}"' for quantile in metric.quantiles]
-    names = tuple(f'{name}="' for name in metric.labels)
-    for values, value in family.series:
-        labels = ",".join([name + escape(text) + '"' for name, text in zip(names, values, strict=True)])
-        yield from _expand(metric, labels, value, bounds, index, quantiles)
-
-
-def _expand(
-    metric: Metric, labels: str, value: Value, bounds: list[str], index: Indices, quantiles: list[str]
-) -> Iterator[Sample]:
-    prefix = labels + "," if labels else ""
-    name = metric.name
-    if isinstance(value, Histogram):
-        counts, total = cumulative(value.counts, index)
-        bucket = name + "_bucket"
-        for bound, count in zip(bounds, counts, strict=True):
-            yield Sample(bucket, prefix + bound, str(count))
-        yield Sample(bucket, prefix + 'le="+Inf"', str(total))
-        yield Sample(name + "_sum", labels, number(value.sum))
-        yield Sample(name + "_count", labels, str(total))
-    elif isinstance(value, Summary):
-        for quantile, number_ in zip(quantiles, value.quantiles, strict=True):
-            yield Sample(name, prefix + quantile, number(number_))
-        yield Sample(name + "_sum", labels, number(value.sum))
-        yield Sample(name + "_count", labels, str(value.count))
-    else:
-        yield Sample(name, labels, number(value))
-
-
 def encode(
     families: Iterable[Family], openmetrics: bool = False, classic: Sequence[int] = CLASSIC_EXPONENTS
 ) -> bytes:
@@ -90,19 +41,55 @@ def encode(
         classic: Exponents k of the classic histogram bounds 2**k s; empty leaves only ``+Inf``.
     """
     lines: list[str] = []
+    bounds = [f'le="{bound!r}"' for bound in classic_bounds(classic)]
+    index = classic_index(classic)
     for family in families:
         metric = family.metric
-        head = metric.name
-        help_text = metric.help.replace("\\", r"\\").replace("\n", r"\n")
-        if openmetrics:
-            help_text = help_text.replace('"', r"\"")
-            if metric.type == "counter":
-                head = head.removesuffix("_total")
-        lines.append(f"# HELP {head} {help_text}\n# TYPE {head} {metric.type}\n")
-        lines.extend(
-            f"{name}{{{labels}}} {value}\n" if labels else f"{name} {value}\n"
-            for name, labels, value in samples(family, classic)
-        )
+        lines.append(_head(metric, openmetrics))
+        names = [f'{name}="' for name in metric.labels]
+        for values, value in family.series:
+            pairs = [name + escape(text) + '"' for name, text in zip(names, values, strict=True)]
+            if isinstance(value, Histogram):
+                lines += _histogram(metric.name, pairs, value, bounds, index)
+            elif isinstance(value, Summary):
+                lines += _summary(metric, pairs, value)
+            else:
+                lines.append(f"{metric.name}{_braces(pairs)} {number(value)}\n")
     if openmetrics:
         lines.append("# EOF\n")
     return "".join(lines).encode()
+
+
+def _head(metric: Metric, openmetrics: bool) -> str:
+    name = metric.name
+    help_text = metric.help.replace("\\", r"\\").replace("\n", r"\n")
+    if openmetrics:
+        help_text = help_text.replace('"', r"\"")
+        if metric.type == "counter":
+            name = name.removesuffix("_total")
+    return f"# HELP {name} {help_text}\n# TYPE {name} {metric.type}\n"
+
+
+def _braces(pairs: list[str]) -> str:
+    return "{" + ",".join(pairs) + "}" if pairs else ""
+
+
+def _histogram(
+    name: str, pairs: list[str], value: Histogram, bounds: list[str], index: Indices
+) -> Iterator[str]:
+    counts, total = cumulative(value.counts, index)
+    bucket = f"{name}_bucket{{{','.join([*pairs, ''])}"
+    for bound, count in zip(bounds, counts, strict=True):
+        yield f"{bucket}{bound}}} {count}\n"
+    yield f'{bucket}le="+Inf"}} {total}\n'
+    labels = _braces(pairs)
+    yield f"{name}_sum{labels} {number(value.sum)}\n{name}_count{labels} {total}\n"
+
+
+def _summary(metric: Metric, pairs: list[str], value: Summary) -> Iterator[str]:
+    name = metric.name
+    quantiles = f"{name}{{{','.join([*pairs, 'quantile='])}"
+    for quantile, seconds in zip(metric.quantiles, value.quantiles, strict=True):
+        yield f'{quantiles}"{quantile}"}} {number(seconds)}\n'
+    labels = _braces(pairs)
+    yield f"{name}_sum{labels} {number(value.sum)}\n{name}_count{labels} {value.count}\n"

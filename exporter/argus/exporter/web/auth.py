@@ -39,13 +39,12 @@ class Authenticator:
         hashed = users.get(name, _NOBODY)
         material = b"\0".join((self._salt, hashed, name.encode(), password))
         digest = hashlib.sha256(material).digest()
-        with self._lock:  # one hash at a time: strangers must not keep every core busy
-            outcome = self._known.get(digest)
-            if outcome is None:
+        outcome = self._known.get(digest)
+        if outcome is None:
+            with self._lock:  # one hash at a time: strangers must not keep every core busy
                 outcome = _matches(password, hashed) and name in users
-                if len(self._known) >= _MOST_REMEMBERED:
-                    self._known.clear()
-                self._known[digest] = outcome
+                if outcome or len(self._known) < _MOST_REMEMBERED:
+                    self._known[digest] = outcome
         return outcome
 
 

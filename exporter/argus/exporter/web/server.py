@@ -105,7 +105,7 @@ class Server(ThreadingHTTPServer):
 
     def process_request(self, request: Any, client_address: Any) -> None:
         if not self._connections.acquire(blocking=False):
-            _LOG.warning("more than %d connections, one is closed", _MOST_CONNECTIONS)
+            _LOG.debug("more than %d connections, one is closed", _MOST_CONNECTIONS)
             self.shutdown_request(request)
             return
         try:
