@@ -3,8 +3,9 @@
 Every rank does its recorded occurrences in their recorded order: one begins when
 those that had ended before it began have ended.  Compute and host occurrences
 take their time.  The n-th occurrence of a collective ends for all its members at
-once, one transfer after the last of them has come; the transfer is what the
-member that came last saw: the shortest of their recorded durations.  A mixed phase can
+once, one transfer after the last of them has come.  The transfer is what somebody
+saw who came last: the shortest recorded duration of the n-th occurrence in like
+communicators (same operation, group and number of members).  A mixed phase can
 wait, so it is taken for a meeting of all ranks that have it.  Time between
 occurrences is taken for waiting and left out.
 
@@ -21,7 +22,7 @@ from dataclasses import dataclass, field
 
 import numpy as np
 
-from argus.traces import RankIteration, Table
+from argus.traces import Collective, RankIteration, Table
 from argus.traces.accounting import Floats, spans
 
 _TOGETHER = 1e-4
@@ -41,11 +42,19 @@ class _Unit:
 
 @dataclass
 class _Meeting:
-    """One occurrence of a collective; ``units`` is (rank's line, unit) of every member."""
+    """One occurrence of a collective.
 
-    transfer: float
-    units: list[tuple[int, _Unit]]
-    arrivals: list[float]
+    Attributes:
+        like: What it has in common with those of like communicators.
+        transfer: Seconds from the last arrival to the end.
+        units: (number of the rank's line, its occurrence) of every member.
+        arrivals: When members came, as far as they have.
+    """
+
+    like: tuple[object, int]
+    transfer: float = 0.0
+    units: list[tuple[int, _Unit]] = field(default_factory=list)
+    arrivals: list[float] = field(default_factory=list)
 
 
 class _Line:
@@ -106,43 +115,36 @@ class Iteration:
 
     def _lines(self, scale: Callable[[int, int], float]) -> list[_Line]:
         meetings: dict[tuple[object, int], _Meeting] = {}
-        fastest: dict[tuple[str, str], float] = defaultdict(lambda: float("inf"))
-        collectives = self._table.collectives
-        for rank, (_, duration, row) in zip(self._ranks, self._spans, strict=True):
-            role = self._table.ranks[rank.rank].role
-            for index, seconds in zip(row.tolist(), duration.tolist(), strict=True):
-                code = int(rank.rows["collective"][index])
-                if code >= 0:
-                    of_role = (role, collectives[code].op)
-                    fastest[of_role] = min(fastest[of_role], seconds)
+        shortest: dict[tuple[object, int], float] = defaultdict(lambda: float("inf"))
         lines = []
         for number, (rank, (start, duration, row)) in enumerate(zip(self._ranks, self._spans, strict=True)):
-            role = self._table.ranks[rank.rank].role
             phases = rank.rows["phase"][row].tolist()
             codes = rank.rows["collective"][row].tolist()
+            factors = {phase: scale(rank.rank, phase) for phase in set(phases)}
             count: dict[object, int] = defaultdict(int)
             units: list[_Unit] = []
-            factors = {phase: scale(rank.rank, phase) for phase in set(phases)}
-            for position, seconds in enumerate(duration.tolist()):
-                code = codes[position]
-                mixed = self._table.phases[phases[position]].kind == "mixed"
-                if code < 0 and not mixed:
-                    factor = factors[phases[position]]
-                    units.append(_Unit(seconds * factor, None))
+            for phase, code, seconds in zip(phases, codes, duration.tolist(), strict=True):
+                name = self._meets(phase, code)
+                if name is None:
+                    units.append(_Unit(seconds * factors[phase], None))
                     continue
-                key = None if code < 0 else collectives[code]
-                name = key or phases[position]
-                meeting = meetings.setdefault((name, count[name]), _Meeting(float("inf"), [], []))
+                like = (_alike(name), count[name])
+                shortest[like] = min(shortest[like], seconds)
+                meeting = meetings.setdefault((name, count[name]), _Meeting(like))
+                meeting.units.append((number, _Unit(0.0, meeting)))
+                units.append(meeting.units[-1][1])
                 count[name] += 1
-                unit = _Unit(0.0, meeting)
-                # Alone in the trace, it can't tell waiting from transfer: its peers' fastest stands in.
-                alone = fastest[(role, key.op)] if key and key.members < 0 else seconds
-                meeting.transfer = min(meeting.transfer, seconds, alone)
-                meeting.units.append((number, unit))
-                units.append(unit)
             slack = _TOGETHER * (rank.end - rank.begin)
             lines.append(_Line(units, start, start + duration, slack))
+        for meeting in meetings.values():
+            meeting.transfer = shortest[meeting.like]
         return lines
+
+    def _meets(self, phase: int, code: int) -> Collective | int | None:
+        """Whom an occurrence can wait for: its communicator, everybody in a mixed phase, or None."""
+        if code >= 0:
+            return self._table.collectives[code]
+        return phase if self._table.phases[phase].kind == "mixed" else None
 
     @staticmethod
     def _advance(lines: list[_Line], index: int) -> list[int]:
@@ -171,6 +173,11 @@ class Iteration:
                 if unit.end is None and unit.meeting is not None:
                     return _settle(unit.meeting)
         return []
+
+
+def _alike(name: Collective | int) -> object:
+    """The same for communicators that do the same: operation, group and number of members."""
+    return name if isinstance(name, int) else (name.op, name.group, name.members)
 
 
 def _settle(meeting: _Meeting) -> list[int]:

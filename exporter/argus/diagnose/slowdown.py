@@ -26,7 +26,7 @@ from argus.traces import Accountant, RankIteration, Table
 from argus.traces.accounting import BUSY_KINDS, Floats
 
 _STAGE = re.compile(r"pp[0-9]+")
-_ROWS = 400_000
+_ROWS = 200_000
 _ITERATIONS = 16
 """At most so many rows and iterations, spread evenly, are replayed."""
 

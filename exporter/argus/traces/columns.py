@@ -3,41 +3,22 @@
 from __future__ import annotations
 
 import csv
-import gzip
 import io
 import json
-import zlib
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
-from typing import Any, BinaryIO
+from typing import Any
 
 import numpy as np
 import numpy.typing as npt
 
 from argus.traces.errors import Notes, TraceError
+from argus.traces.files import DamagedError, open_bytes
 
 CHUNK_ROWS = 65_536
 
 Floats = npt.NDArray[np.float64]
 Codes = npt.NDArray[np.int64]
-
-CUT_SHORT: tuple[type[Exception], ...] = (EOFError, gzip.BadGzipFile, zlib.error)
-"""What reading a gzip file that was cut or damaged raises."""
-
-_DAMAGED: tuple[type[Exception], ...] = (*CUT_SHORT, csv.Error)
-
-
-@contextmanager
-def open_bytes(path: str) -> Iterator[BinaryIO]:
-    """A file's bytes, unpacked where it is gzip (by content, not by name)."""
-    with open(path, "rb") as raw:
-        packed = raw.read(2) == b"\x1f\x8b"
-        raw.seek(0)
-        if packed:
-            with gzip.GzipFile(fileobj=raw) as unpacked:
-                yield io.BufferedReader(unpacked, 1 << 20)
-        else:
-            yield raw
 
 
 class Chunk:
@@ -155,20 +136,26 @@ def _arrow(column: Any) -> Any:
     return column.to_numpy(zero_copy_only=False)
 
 
+@contextmanager
+def _open_text(path: str) -> Iterator[io.TextIOWrapper]:
+    with (
+        open_bytes(path) as data,
+        io.TextIOWrapper(data, encoding="utf-8-sig", errors="replace", newline="") as text,
+    ):
+        yield text
+
+
 def csv_columns(path: str) -> list[str]:
     """Column names of a CSV file, from its first line."""
-    with open_bytes(path) as data:
-        for header in csv.reader(io.TextIOWrapper(data, encoding="utf-8-sig", errors="replace", newline="")):
-            return [name.strip() for name in header]
-    return []
+    with _open_text(path) as text:
+        return [name.strip() for name in next(csv.reader(text), [])]
 
 
 def csv_chunks(path: str, names: Sequence[str], notes: Notes) -> Iterator[Chunk]:
     """The named columns that a CSV file has, ``CHUNK_ROWS`` rows at a time."""
     header = csv_columns(path)
     wanted = [(name, header.index(name)) for name in names if name in header]
-    with open_bytes(path) as data:
-        text = io.TextIOWrapper(data, encoding="utf-8-sig", errors="replace", newline="")
+    with _open_text(path) as text:
         reader = csv.reader(text)
         next(reader, None)
         for first_row, records in _batches(path, reader, notes):
@@ -211,7 +198,7 @@ def _batches(path: str, records: Iterator[Any], notes: Notes) -> Iterator[tuple[
             batch.append(next(records))
         except StopIteration:
             break
-        except _DAMAGED as error:
+        except (DamagedError, csv.Error) as error:
             notes.add(path, f"the file is damaged from row {first_row + len(batch):,} on", str(error))
             break
         if len(batch) == CHUNK_ROWS:

@@ -9,16 +9,15 @@ from dataclasses import dataclass
 
 from argus.traces import argus_trace, kineto, operations
 from argus.traces.columns import (
-    CUT_SHORT,
     Chunk,
     csv_chunks,
     csv_columns,
     json_chunks,
-    open_bytes,
     parquet_chunks,
     parquet_columns,
 )
 from argus.traces.errors import Notes, TraceError
+from argus.traces.files import DamagedError, open_bytes
 from argus.traces.table import Table
 
 _HEAD_BYTES = 1 << 20
@@ -98,11 +97,11 @@ def _head(path: str) -> bytes:
     try:
         with open_bytes(path) as data:
             while len(head) < _HEAD_BYTES:
-                block = data.read(1 << 16)
+                block = data.read1(1 << 16)
                 if not block:
                     break
                 head += block
-    except CUT_SHORT as error:
+    except DamagedError as error:
         if not head:
             raise TraceError(
                 f"{path}: damaged gzip file ({error}); copy it again, or leave it out"

@@ -10,10 +10,11 @@ import codecs
 import json
 import re
 from collections.abc import Iterator
-from typing import Any, BinaryIO
+from io import BufferedReader
+from typing import Any
 
-from argus.traces.columns import CUT_SHORT, open_bytes
 from argus.traces.errors import Notes, TraceError
+from argus.traces.files import DamagedError, open_bytes
 
 _BLOCK = 1 << 20
 _LONGEST_EVENT = 16 << 20
@@ -102,7 +103,7 @@ class KinetoFile:
 class _Text:
     """A file's text, a block at a time; damage ends it, with a note."""
 
-    def __init__(self, data: BinaryIO, path: str, notes: Notes) -> None:
+    def __init__(self, data: BufferedReader, path: str, notes: Notes) -> None:
         self._data = data
         self._decode = codecs.getincrementaldecoder("utf-8")(errors="replace").decode
         self._path = path
@@ -116,8 +117,8 @@ class _Text:
         if self.damaged:
             return ""
         try:
-            block = self._data.read(_BLOCK)
-        except CUT_SHORT as error:
+            block = self._data.read1(_BLOCK)
+        except DamagedError as error:
             self.damaged = True
             self._notes.add(
                 self._path, f"the compressed file is cut short or damaged ({error}), read up to there"
