@@ -10,9 +10,11 @@ import copy
 import io
 import pickle
 import threading
+import time
 import warnings
 import weakref
 from collections.abc import Iterator
+from pathlib import Path
 from typing import Any
 
 import pytest
@@ -21,6 +23,8 @@ torch = pytest.importorskip("torch", reason="torch is not installed (pip install
 
 import argus  # noqa: E402
 import argus.torch  # noqa: E402
+from argus._native import monotonic_ns, own_segments  # noqa: E402
+from argus.segment.reader import read  # noqa: E402
 from argus.torch import attachment  # noqa: E402
 
 
@@ -86,6 +90,61 @@ def _job() -> tuple[Any, Any, Any]:
 
 STEP = "+f -f +b -b +o -o"
 FETCH = "+d -d"
+
+
+class Slow(Dataset):
+    """Each batch takes 20 ms."""
+
+    def __getitem__(self, index: int) -> Any:
+        time.sleep(0.01)
+        return super().__getitem__(index)
+
+
+@pytest.fixture
+def segments(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[Path]:
+    """Where this test's real tracer puts its segment."""
+    monkeypatch.setenv("ARGUS_DIR", str(tmp_path))
+    yield tmp_path
+    attachment._recorder = None
+    argus.finish()
+
+
+def test_the_segment_holds_the_seconds_of_each_phase(segments: Path) -> None:
+    model, optimizer, _ = _job()
+    loader = torch.utils.data.DataLoader(Slow(), batch_size=2)
+    argus.torch.attach(model, optimizer, loader)
+    assert argus.status()["enabled"]
+    for _ in range(3):
+        for batch in loader:
+            optimizer.zero_grad()
+            model(batch).sum().backward()
+            optimizer.step()
+        time.sleep(0.2)  # between epochs: evaluation, nobody's slow iteration
+    (segment,) = own_segments()
+    state = read(segment.snapshot(), monotonic_ns())
+    seconds = {phase.name: state.slots["phase"][:, phase.index] / 1e9 for phase in state.phases}
+    assert {phase.name: phase.kind for phase in state.phases} == {
+        "data_loading": "host", "forward": "compute", "backward": "compute", "optimizer": "compute",
+    }  # fmt: skip
+    assert len(state.slots) == 6
+    assert (state.slots["wall"] / 1e9 < 0.2).all()
+    # The first iteration of all begins with its first batch, which is when tracing learns of it.
+    assert (seconds["data_loading"][1:] >= 0.02).all()
+    assert all((seconds[phase] > 0).all() for phase in ("forward", "backward", "optimizer"))
+    assert (sum(seconds.values()) <= state.slots["wall"] / 1e9).all()
+
+
+def test_disabled_means_untouched(segments: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("ARGUS_DISABLE", "1")
+    model, optimizer, loader = _job()
+    state = dict(vars(model))
+    handle = argus.torch.attach(model, optimizer, loader)
+    assert not handle.active
+    assert handle.reason == "ARGUS_DISABLE is set"
+    assert handle.dataloader is loader
+    assert vars(model) == state
+    assert type(loader) is torch.utils.data.DataLoader
+    assert list(segments.iterdir()) == []
 
 
 def test_a_plain_loop(journal: list[str]) -> None:

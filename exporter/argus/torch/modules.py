@@ -17,17 +17,16 @@ from __future__ import annotations
 import weakref
 from collections.abc import Callable, Iterator, Mapping
 from dataclasses import fields, is_dataclass
-from types import CodeType
 from typing import Any
 
 import torch
 from torch import Tensor
 from torch.nn import Module
 
+from argus.torch.compiler import is_compiling, leave_alone, set_compiler
 from argus.torch.recorder import Recorder
 
 _SLOT = "_compiled_call_impl"
-_set_eval_frame: Callable[[Any], Any] = torch._C._dynamo.eval_frame.set_eval_frame
 
 
 class TracedModel:
@@ -114,7 +113,7 @@ class TracedModel:
 
     def _watch(self, output: Any, sync: bool) -> None:
         def on_gradient(gradient: Tensor) -> None:
-            if not torch.compiler.is_compiling():
+            if not is_compiling():
                 self._gradient_arrives(sync)
 
         # Said by torch's own flag: copies and pickles of the tensor may lose this hook without a warning.
@@ -190,40 +189,28 @@ def _catcher(
 ) -> Callable[..., Any]:
     def catch(*args: Any, **kwargs: Any) -> Any:
         call = compiled_call or reference()._call_impl  # type: ignore[union-attr]
-        if torch.compiler.is_compiling():
+        if is_compiling():
             return call(*args, **kwargs)
-        compiler = _set_eval_frame(None)  # not for what happens here
+        compiler = set_compiler(None)  # not for what happens here
         try:
             recorded = enter()
         finally:
-            _set_eval_frame(compiler)
+            set_compiler(compiler)
         if not recorded:
             return call(*args, **kwargs)
         output = None
         try:
             output = call(*args, **kwargs)
         finally:
-            _set_eval_frame(None)
+            set_compiler(None)
             try:
                 leave(output)
             finally:
-                _set_eval_frame(compiler)
+                set_compiler(compiler)
         return output
 
     catch.compiled_call = compiled_call  # type: ignore[attr-defined]
     return catch
-
-
-def _skip(code: CodeType) -> CodeType:
-    """Keep torch.compile from compiling frames of this code (those that it calls are compiled)."""
-    frames: Any = torch._C._dynamo.eval_frame
-    if hasattr(frames, "skip_code"):
-        frames.skip_code(code)
-    else:
-        action = frames._FrameAction
-        strategy = frames._FrameExecStrategy(action.SKIP, action.DEFAULT)
-        frames.set_code_exec_strategy(code, strategy)
-    return code
 
 
 def _tensors(value: Any) -> Iterator[Tensor]:
@@ -241,4 +228,5 @@ def _tensors(value: Any) -> Iterator[Tensor]:
             yield from _tensors(getattr(value, field.name))
 
 
-_CATCHER = _skip(_catcher(lambda: None, None, bool, bool).__code__)  # type: ignore[arg-type]
+_CATCHER = _catcher(lambda: None, None, bool, bool).__code__  # type: ignore[arg-type]
+leave_alone(_CATCHER)

@@ -7,9 +7,9 @@ import weakref
 from collections.abc import Callable
 from typing import Any
 
-import torch
 from torch.optim import Optimizer
 
+from argus.torch.compiler import is_compiling
 from argus.torch.recorder import Recorder
 
 _MARK = "_argus_traced"
@@ -23,11 +23,11 @@ def trace(optimizer: Optimizer, recorder: Recorder, after_step: Callable[[], Non
     """
 
     def before(optimizer: Optimizer, args: Any, kwargs: Any) -> None:
-        if not torch.compiler.is_compiling():
+        if not is_compiling():
             recorder.optimizer_begins()
 
     def after(optimizer: Optimizer, args: Any, kwargs: Any) -> None:
-        if not torch.compiler.is_compiling():
+        if not is_compiling():
             recorder.optimizer_ends()
             after_step()
 
@@ -41,7 +41,7 @@ def trace(optimizer: Optimizer, recorder: Recorder, after_step: Callable[[], Non
         else:
             target: Any = reference()
             result = kind.zero_grad(target, *args, **kwargs)
-        if not torch.compiler.is_compiling():
+        if not is_compiling():
             recorder.gradients_cleared()
         return result
 

@@ -185,8 +185,8 @@ class Recorder:
         self._steps_until_blind -= 1
         if self._steps_until_blind == 0:
             _log.warning(
-                "argus: optimizer steps, but no training forward pass of the attached model was seen: "
-                "forward and backward are not traced. Attach the module that the loop calls, in the thread that trains"
+                "argus: optimizer steps, but no training forward pass of the attached model was seen, so "
+                "forward and backward are missing. Attach the module that the loop calls, in the thread that trains"
             )
         self._mark_step()
 
