@@ -152,7 +152,8 @@ def test_command_lists_every_alert_with_its_meaning(capsys: pytest.CaptureFixtur
     found = next(line for line in lines if line.startswith("ArgusRankDown "))
     assert found.split(maxsplit=2)[1:] == [
         "critical",
-        "The process of a rank died without a clean end, and for two minutes it has not come back on any node.",
+        "The process of a rank died without a clean end, and for two minutes "
+        "it has not come back on any node.",
     ]
 
 

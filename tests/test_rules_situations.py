@@ -1,0 +1,364 @@
+"""Situations of a live job, each right: who is accused, who is not, and when (tests/simulation.py)."""
+
+from __future__ import annotations
+
+import random
+from pathlib import Path
+
+import pytest
+
+from simulation import Simulation, Verdict, Work, ns
+
+NORMAL = {"data_loading": 0.02, "forward": 0.3, "backward": 0.6, "optimizer": 0.08}
+"""An iteration of about a second."""
+
+
+def healthy(noise: float = 0.02, seed: int = 1, scale: float = 1.0) -> Work:
+    random_ = random.Random(seed)
+
+    def work(rank: int, iteration: int, start: float) -> dict[str, float]:
+        return {name: seconds * scale * random_.uniform(1, 1 + noise) for name, seconds in NORMAL.items()}
+
+    return work
+
+
+def slowed(
+    work: Work, ranks: set[int], phase: str, factor: float, since: float = 0.0, until: float = float("inf")
+) -> Work:
+    def slow(rank: int, iteration: int, start: float) -> dict[str, float]:
+        times = dict(work(rank, iteration, start))
+        if rank in ranks and since <= start < until:
+            times[phase] *= factor
+        return times
+
+    return slow
+
+
+def accused(verdict: Verdict) -> set[tuple[str, ...]]:
+    """Everything that ever fired, without severities."""
+    return {(alert, *labels) for alert, _, *labels in verdict.ever("rank", "phase")}
+
+
+def test_healthy_jobs_accuse_nobody(promtool: str, tmp_path: Path) -> None:
+    simulation = Simulation()
+    simulation.job(healthy(0.1, seed=1), 8, per_node=2, run_id="a", roles=2)
+    simulation.job(healthy(0.1, seed=2, scale=5), 8, per_node=4, run_id="b", roles=4)
+    simulation.run(900)
+    assert simulation.judge(promtool, tmp_path).ever() == set()
+
+
+@pytest.mark.parametrize(
+    ("phase", "alert"),
+    [
+        ("forward", "ArgusComputeStraggler"),
+        ("backward", "ArgusComputeStraggler"),
+        ("data_loading", "ArgusHostStall"),
+    ],
+)
+def test_a_slow_rank_is_accused_in_its_phase_within_a_minute(
+    promtool: str, tmp_path: Path, phase: str, alert: str
+) -> None:
+    simulation = Simulation()
+    simulation.job(slowed(healthy(), {5}, phase, 2.5, since=200), 8, per_node=2)
+    simulation.run(700)
+    verdict = simulation.judge(promtool, tmp_path)
+    assert accused(verdict) == {(alert, "5", phase)}
+    first = verdict.first(alert, "critical")
+    assert first is not None
+    assert 200 < first <= 260
+
+
+def test_a_rank_that_recovers_is_released(promtool: str, tmp_path: Path) -> None:
+    simulation = Simulation()
+    simulation.job(slowed(healthy(), {1}, "forward", 3, since=100, until=300), 4)
+    simulation.run(700)
+    verdict = simulation.judge(promtool, tmp_path)
+    assert accused(verdict) == {("ArgusComputeStraggler", "1", "forward")}
+    assert verdict.at(300) != set()
+    assert verdict.at(495) == set()
+
+
+def test_one_rank_alone_is_judged_by_its_own_past(promtool: str, tmp_path: Path) -> None:
+    simulation = Simulation()
+    simulation.job(slowed(healthy(scale=5), {0}, "backward", 1.6, since=2400), 1)
+    simulation.run(3000)
+    verdict = simulation.judge(promtool, tmp_path)
+    assert accused(verdict) == {("ArgusIterationRegression",)}
+    first = verdict.first("ArgusIterationRegression", "warning")
+    assert first is not None
+    assert 2400 < first < 2400 + 480
+
+
+def test_two_ranks_per_group(promtool: str, tmp_path: Path) -> None:
+    simulation = Simulation()
+    simulation.job(slowed(healthy(), {2}, "backward", 2, since=100), 8, per_node=2, roles=4)
+    simulation.run(500)
+    assert accused(simulation.judge(promtool, tmp_path)) == {("ArgusComputeStraggler", "2", "backward")}
+
+
+def test_two_stragglers_among_eight(promtool: str, tmp_path: Path) -> None:
+    simulation = Simulation()
+    work = slowed(slowed(healthy(), {2}, "backward", 2, since=100), {7}, "forward", 3, since=100)
+    simulation.job(slowed(work, {2}, "forward", 2, since=100), 8, per_node=2)
+    simulation.run(500)
+    assert accused(simulation.judge(promtool, tmp_path)) == {
+        ("ArgusComputeStraggler", "2", "forward"),
+        ("ArgusComputeStraggler", "2", "backward"),
+        ("ArgusComputeStraggler", "7", "forward"),
+    }
+
+
+def test_a_straggler_from_the_first_iteration(promtool: str, tmp_path: Path) -> None:
+    simulation = Simulation()
+    simulation.job(slowed(healthy(), {3}, "forward", 2), 4)
+    simulation.run(300)
+    verdict = simulation.judge(promtool, tmp_path)
+    assert accused(verdict) == {("ArgusComputeStraggler", "3", "forward")}
+    assert (verdict.first("ArgusComputeStraggler", "critical") or 999) <= 60
+
+
+def test_iterations_of_ninety_seconds(promtool: str, tmp_path: Path) -> None:
+    simulation = Simulation()
+    simulation.job(healthy(scale=90), 4, run_id="healthy")
+    simulation.job(slowed(healthy(scale=90), {1}, "backward", 2, since=1000), 4, run_id="slow")
+    simulation.run(2400)
+    verdict = simulation.judge(promtool, tmp_path)
+    assert verdict.ever("run_id", "rank", "phase") == {
+        ("ArgusComputeStraggler", "critical", "slow", "1", "backward"),
+        ("ArgusComputeStraggler", "warning", "slow", "1", "backward"),
+    }
+    first = verdict.first("ArgusComputeStraggler", "critical")
+    assert first is not None
+    # It begins with the iteration after 1000 s; the budget is four iterations (145 s now) and a minute.
+    assert first <= 1000 + 90 + 4 * 145 + 60
+
+
+@pytest.mark.parametrize("elsewhere", [False, True], ids=["on this node", "on another"])
+def test_a_rank_restarts(promtool: str, tmp_path: Path, elsewhere: bool) -> None:
+    simulation = Simulation()
+    job = simulation.job(slowed(healthy(), {2}, "forward", 2, since=500), 4)
+    simulation.at(200, lambda: job.ranks[2].end(simulation.now, "failed"))
+    simulation.at(290, lambda: job.restart(2, simulation.node() if elsewhere else None))
+    simulation.run(900)
+    verdict = simulation.judge(promtool, tmp_path)
+    # Not down, not missing; and slow later on, known to two nodes.
+    assert accused(verdict) == {("ArgusComputeStraggler", "2", "forward")}
+
+
+def test_a_rank_dies_and_stays_away(promtool: str, tmp_path: Path) -> None:
+    simulation = Simulation()
+    job = simulation.job(healthy(), 4)
+    simulation.at(200, lambda: job.ranks[2].end(simulation.now, "failed"))
+    simulation.run(700)
+    verdict = simulation.judge(promtool, tmp_path)
+    # The others hang in their collective, which is the symptom.
+    assert accused(verdict) == {("ArgusRankDown", "2"), ("ArgusRunHung",)}
+    assert 200 + 120 < (verdict.first("ArgusRankDown", "critical") or 0) <= 200 + 120 + 30
+
+
+def test_all_ranks_restart(promtool: str, tmp_path: Path) -> None:
+    simulation = Simulation()
+    job = simulation.job(healthy(), 8, per_node=2)
+
+    def crash() -> None:
+        for rank in job.ranks:
+            rank.end(simulation.now, "failed")
+
+    simulation.at(200, crash)
+    simulation.at(280, job.restart_all)
+    simulation.run(1200)
+    assert simulation.judge(promtool, tmp_path).ever() == set()
+
+
+def test_a_run_ends_well(promtool: str, tmp_path: Path) -> None:
+    simulation = Simulation()
+    job = simulation.job(healthy(), 8, per_node=2)
+
+    def end(ranks: range) -> None:
+        job.stopped = True
+        for rank in ranks:
+            job.ranks[rank].end(simulation.now, "ended")
+
+    simulation.at(300, lambda: end(range(3)))
+    simulation.at(340, lambda: end(range(3, 8)))
+    simulation.run(300 + 2 * 3600)
+    assert simulation.judge(promtool, tmp_path).ever() == set()
+
+
+def test_all_ranks_are_gone_at_once_with_their_nodes(promtool: str, tmp_path: Path) -> None:
+    simulation = Simulation()
+    job = simulation.job(healthy(), 4, per_node=2)
+
+    def power_cut() -> None:
+        job.stopped = True
+        for node in simulation.nodes:
+            node.reachable = False
+
+    simulation.at(300, power_cut)
+    simulation.run(900)
+    verdict = simulation.judge(promtool, tmp_path)
+    assert accused(verdict) == {("ArgusRanksMissing",), ("ArgusExporterDown",)}
+    assert 300 + 180 < (verdict.first("ArgusRanksMissing", "critical") or 0) <= 300 + 180 + 30
+    assert {key[1:] for key in verdict.at(900, "instance") if key[0] == "ArgusExporterDown"} == {
+        ("warning", "n0:9733"),
+        ("warning", "n1:9733"),
+    }
+
+
+def test_failed_scrapes_change_nothing(promtool: str, tmp_path: Path) -> None:
+    simulation = Simulation()
+    job = simulation.job(slowed(healthy(), {2}, "forward", 2, since=100), 4)
+    simulation.job(slowed(healthy(), {0}, "forward", 1.35), 4, run_id="mild")
+    for number, node in enumerate(simulation.nodes):
+        node.lost_scrapes = {15 + number, 30, 45 + 2 * number}
+    simulation.run(900)
+    verdict = simulation.judge(promtool, tmp_path)
+    assert job.number > 100
+    assert verdict.ever("run_id", "rank") == {
+        ("ArgusComputeStraggler", "critical", "r", "2"),
+        ("ArgusComputeStraggler", "warning", "r", "2"),
+        ("ArgusComputeStraggler", "warning", "mild", "0"),
+    }
+    # Once it fires it goes on, and the warning comes in its time.
+    critical = [
+        t
+        for t in verdict.firing
+        if ("ArgusComputeStraggler", "critical", "r", "2") in verdict.at(t, "run_id", "rank")
+    ]
+    assert max(critical) - min(critical) == 15 * (len(critical) - 1)
+    assert max(critical) == 900
+    assert (verdict.first("ArgusComputeStraggler", "warning") or 999) <= 60 + 300
+
+
+def test_an_exporter_stops_while_its_ranks_train_on(promtool: str, tmp_path: Path) -> None:
+    simulation = Simulation()
+    simulation.job(healthy(), 8, per_node=2)
+
+    def stop() -> None:
+        simulation.nodes[1].reachable = False
+
+    simulation.at(300, stop)
+    simulation.run(1200)
+    assert simulation.judge(promtool, tmp_path).ever("instance", "run_id") == {
+        ("ArgusExporterDown", "warning", "n1:9733", "r")
+    }
+
+
+@pytest.mark.parametrize("scrape_interval", [15.0, 30.0, 60.0])
+def test_all_ranks_change_speed_together(promtool: str, tmp_path: Path, scrape_interval: float) -> None:
+    simulation = Simulation(scrape_interval)
+
+    def together(scale: float, period: float) -> Work:
+        steady = healthy(scale=scale)
+
+        def work(rank: int, iteration: int, start: float) -> dict[str, float]:
+            factor = 2.5 if (start // period) % 2 else 1.0
+            return {name: seconds * factor for name, seconds in steady(rank, iteration, start).items()}
+
+        return work
+
+    for number, (scale, period) in enumerate([(0.3, 307), (1, 211), (5, 433)]):
+        simulation.job(together(scale, period), 6, run_id=f"r{number}")
+    simulation.run(1800)
+    slow = {"ArgusComputeStraggler", "ArgusHostStall", "ArgusStageImbalance", "ArgusWorkImbalance"}
+    verdict = simulation.judge(promtool, tmp_path)
+    assert {alert for alert, *_ in verdict.ever()} & slow == set()
+
+
+@pytest.mark.parametrize("scale", [0.3, 10.0], ids=["many iterations in a window", "four"])
+def test_random_rotating_imbalance(promtool: str, tmp_path: Path, scale: float) -> None:
+    simulation = Simulation()
+    steady, choice = healthy(scale=scale), random.Random(7)
+    heavy: dict[int, int] = {}
+
+    def work(rank: int, iteration: int, start: float) -> dict[str, float]:
+        heavy.setdefault(iteration, choice.randrange(32))
+        factor = 2.0 if heavy[iteration] == rank else 1.0
+        return {name: seconds * factor for name, seconds in steady(rank, iteration, start).items()}
+
+    simulation.job(work, 32, per_node=8)
+    simulation.run(1200)
+    assert simulation.judge(promtool, tmp_path).ever("role") == {("ArgusWorkImbalance", "warning", "pp0")}
+
+
+def test_a_stage_with_more_work(promtool: str, tmp_path: Path) -> None:
+    simulation = Simulation()
+    last = slowed(healthy(), {6, 7}, "backward", 1.6)
+    simulation.job(last, 8, per_node=2, roles=4)
+    simulation.run(600)
+    assert simulation.judge(promtool, tmp_path).ever("role") == {("ArgusStageImbalance", "warning", "pp3")}
+
+
+def test_eight_ranks_of_one_node_are_slow(promtool: str, tmp_path: Path) -> None:
+    simulation = Simulation()
+    simulation.job(slowed(healthy(0.05), set(range(8, 16)), "backward", 1.8, since=100), 32, per_node=8)
+    simulation.run(900)
+    expected = {("ArgusComputeStraggler", str(rank), "backward") for rank in range(8, 16)}
+    assert accused(simulation.judge(promtool, tmp_path)) == expected
+
+
+def test_a_hang_accuses_the_rank_that_sits_in_compute(promtool: str, tmp_path: Path) -> None:
+    simulation = Simulation()
+    job = simulation.job(healthy(), 8, per_node=2)
+    simulation.at(300, lambda: job.hang({3: "forward", 6: "optimizer"}))
+    simulation.run(700)
+    verdict = simulation.judge(promtool, tmp_path)
+    assert accused(verdict) == {("ArgusRunHung",), ("ArgusHangSuspect", "3")}
+    assert (verdict.first("ArgusHangSuspect", "critical") or 999) <= 300 + 120 + 45
+    assert (verdict.first("ArgusRunHung", "critical") or 999) <= 300 + 120 + 90
+
+
+def test_a_hang_that_nobody_can_tell(promtool: str, tmp_path: Path) -> None:
+    simulation = Simulation()
+    job = simulation.job(healthy(), 8, per_node=2)
+    simulation.at(300, lambda: job.hang({}))
+    simulation.run(600)
+    assert accused(simulation.judge(promtool, tmp_path)) == {("ArgusRunHung",)}
+
+
+def test_a_declared_evaluation_is_no_hang(promtool: str, tmp_path: Path) -> None:
+    simulation = Simulation()
+    job = simulation.job(healthy(), 4)
+
+    def evaluate(begin: bool) -> None:
+        job.stopped = begin
+        for rank in job.ranks:
+            rank.segment.pause("evaluation" if begin else None, ns(simulation.now))
+        if not begin:
+            job.resume()
+
+    simulation.at(300, lambda: evaluate(True))
+    simulation.at(1500, lambda: evaluate(False))
+    simulation.run(1800)
+    assert simulation.judge(promtool, tmp_path).ever() == set()
+
+
+def test_common_stalls_are_jitter(promtool: str, tmp_path: Path) -> None:
+    simulation = Simulation()
+    steady, choice = healthy(), random.Random(3)
+    stall: dict[int, float] = {}
+
+    def work(rank: int, iteration: int, start: float) -> dict[str, float]:
+        times = dict(steady(rank, iteration, start))
+        if iteration % 20 == 0:
+            stall.setdefault(iteration, choice.uniform(1, 2))
+            times["backward"] += stall[iteration]
+        return times
+
+    simulation.job(work, 8, per_node=2)
+    simulation.run(1200)
+    assert simulation.judge(promtool, tmp_path).ever() == {("ArgusIterationJitter", "warning")}
+
+
+def test_one_long_iteration_is_nothing(promtool: str, tmp_path: Path) -> None:
+    simulation = Simulation()
+    steady = healthy(scale=40)
+
+    def work(rank: int, iteration: int, start: float) -> dict[str, float]:
+        times = dict(steady(rank, iteration, start))
+        times["forward"] *= 8 if iteration == 12 else 1
+        return times
+
+    simulation.job(work, 4)
+    simulation.run(2400)
+    assert simulation.judge(promtool, tmp_path).ever() == set()
