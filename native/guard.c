@@ -4,6 +4,8 @@
 #include <signal.h>
 #include <stdint.h>
 #include <sys/mman.h>
+#include <sys/stat.h>
+#include <unistd.h>
 
 #define SLOTS 4096
 
@@ -11,6 +13,7 @@
 static struct slot {
     volatile uintptr_t base; /* 0: free */
     size_t bytes;
+    int fd;
     volatile int *lost;
 } slots[SLOTS];
 static volatile unsigned slots_seen;
@@ -30,25 +33,38 @@ static void pass_on(int number, siginfo_t *info, void *context) {
     }
 }
 
-static void on_bus_error(int number, siginfo_t *info, void *context) {
-    uintptr_t address = (uintptr_t)info->si_addr;
-    if (info->si_code == BUS_ADRERR) {
-        for (unsigned i = 0; i < slots_seen; i++) {
-            uintptr_t base = slots[i].base;
-            if (base == 0 || address < base || address - base >= slots[i].bytes)
-                continue;
-            void *memory = mmap((void *)base, slots[i].bytes, PROT_READ | PROT_WRITE,
-                                MAP_PRIVATE | MAP_ANONYMOUS | MAP_FIXED, -1, 0);
-            if (memory == MAP_FAILED)
-                break;
-            *slots[i].lost = 1;
-            return;
-        }
-    }
-    pass_on(number, info, context);
+static int replace(struct slot *slot) {
+    void *memory = mmap((void *)slot->base, slot->bytes, PROT_READ | PROT_WRITE,
+                        MAP_PRIVATE | MAP_ANONYMOUS | MAP_FIXED, -1, 0);
+    if (memory == MAP_FAILED)
+        return 0;
+    *slot->lost = 1;
+    return 1;
 }
 
-void argus_guard_add(void *base, size_t bytes, volatile int *lost) {
+static int is_short(const struct slot *slot) {
+    struct stat status;
+    return fstat(slot->fd, &status) == 0 && (size_t)status.st_size < slot->bytes;
+}
+
+static void on_bus_error(int number, siginfo_t *info, void *context) {
+    uintptr_t address = (uintptr_t)info->si_addr;
+    int replaced = 0;
+    for (unsigned i = 0; i < slots_seen; i++) {
+        struct slot *slot = &slots[i];
+        if (slot->base == 0)
+            continue;
+        /* A handler that was set after this one, Python's faulthandler for one,
+         * raises the signal anew, and the address is gone. */
+        if (info->si_code == BUS_ADRERR ? address >= slot->base && address - slot->base < slot->bytes
+                                        : info->si_pid == getpid() && !*slot->lost && is_short(slot))
+            replaced |= replace(slot);
+    }
+    if (!replaced)
+        pass_on(number, info, context);
+}
+
+void argus_guard_add(void *base, size_t bytes, int fd, volatile int *lost) {
     unsigned i = 0;
     while (i < SLOTS && slots[i].base != 0)
         i++;
@@ -60,6 +76,7 @@ void argus_guard_add(void *base, size_t bytes, volatile int *lost) {
         sigaction(SIGBUS, &action, &previous);
     }
     slots[i].bytes = bytes;
+    slots[i].fd = fd;
     slots[i].lost = lost;
     __atomic_store_n(&slots[i].base, (uintptr_t)base, __ATOMIC_RELEASE);
     if (i >= slots_seen)

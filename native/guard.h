@@ -10,7 +10,7 @@
 #include <stddef.h>
 
 /* Beyond a few thousand mappings (a replay of many ranks) nothing is guarded. */
-void argus_guard_add(void *base, size_t bytes, volatile int *lost);
+void argus_guard_add(void *base, size_t bytes, int fd, volatile int *lost);
 void argus_guard_remove(void *base);
 
 #endif

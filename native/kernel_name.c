@@ -84,8 +84,12 @@ static size_t unnamed_here(const char *text, size_t length) {
 /* `void space::name<…>(…)`, `std::enable_if<…>::type space::name<…>(…)`,
  * `space::(anonymous namespace)::name(…)`, or a plain name. */
 static size_t read_demangled(struct argus_kernel_name *name, const char *text, size_t length) {
-    size_t depth = 0, arguments = 0, skip;
-    for (size_t at = 0; at < length; at++) {
+    size_t depth = 0, arguments = 0, skip, begin = 0;
+    if (begins(text, length, "std::enable_if<")) { /* nsys leaves its brackets unbalanced */
+        const char *type = memmem(text, length, ">::type ", 8);
+        begin = type ? (size_t)(type - text) + 8 : 0;
+    }
+    for (size_t at = begin; at < length; at++) {
         char c = text[at];
         if (depth == 0 && (skip = unnamed_here(text + at, length - at)) != 0) {
             at += skip - 1;
@@ -112,7 +116,8 @@ void argus_kernel_name_read(struct argus_kernel_name *name, const char *text) {
     name->head_length = 0;
     for (size_t i = 0; i < length; i++)
         name->whole[i] = argus_lower(text[i]);
-    name->arguments = begins(text, length, "_Z") ? read_mangled(name, text, length) : read_demangled(name, text, length);
+    name->arguments = begins(text, length, "_Z") ? read_mangled(name, text, length)
+                                                 : read_demangled(name, text, length);
     if (name->head_length == 0) { /* none of these forms: all of it may tell something */
         head_add(name, text, length);
         name->arguments = 0;

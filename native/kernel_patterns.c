@@ -27,7 +27,8 @@ struct complaint {
     unsigned lines;
 };
 
-static void complain(struct complaint *complaint, unsigned line, const char *what, const char *about, size_t length) {
+static void complain(struct complaint *complaint, unsigned line, const char *what, const char *about,
+                     size_t length) {
     if (complaint->lines++ == 0 && complaint->size)
         snprintf(complaint->text, complaint->size, "%s:%u: %s%s%.*s%s", complaint->path, line, what,
                  length ? ": '" : "", (int)(length < 60 ? length : 60), about, length ? "'" : "");
@@ -40,7 +41,11 @@ static ssize_t read_file(const char *path, char *buffer, size_t size) {
         return -1;
     struct stat status;
     size_t length = 0;
-    int failure = fstat(file, &status) < 0 ? errno : S_ISDIR(status.st_mode) ? EISDIR : S_ISREG(status.st_mode) ? 0 : EINVAL;
+    int failure = 0;
+    if (fstat(file, &status) < 0)
+        failure = errno;
+    else if (!S_ISREG(status.st_mode))
+        failure = S_ISDIR(status.st_mode) ? EISDIR : EINVAL;
     while (!failure) {
         ssize_t got = read(file, buffer + length, size - length);
         if (got == 0)
@@ -94,7 +99,8 @@ static void read_line(struct argus_kernel_patterns *patterns, struct complaint *
     }
 }
 
-static void read_lines(struct argus_kernel_patterns *patterns, struct complaint *complaint, const char *text, size_t length) {
+static void read_lines(struct argus_kernel_patterns *patterns, struct complaint *complaint, const char *text,
+                       size_t length) {
     const char *end = text + length;
     for (unsigned number = 1; text < end; number++) {
         const char *stop = memchr(text, '\n', (size_t)(end - text));

@@ -61,21 +61,22 @@ static int open_record(channel_object *self, PyObject *group_id, int64_t members
     return index;
 }
 
-/* Never raises: a communicator that can't be named leaves its phase. */
+/* Never raises: a communicator that can't be named leaves its phase.  Python
+ * code runs in between, so other threads may come here at the same time, and
+ * the tracer may stop. */
 static void resolve(channel_object *self) {
     int64_t members = self->members, nodes = self->nodes;
-    self->generation = argus_tracer.generation;
-    self->coordinates = argus_tracer.coordinates;
-    self->index = -1;
+    unsigned generation = argus_tracer.generation, coordinates = argus_tracer.coordinates;
     PyObject *group_id = self->group_id != Py_None ? Py_NewRef(self->group_id)
                                                    : ask_resolver(self, &members, &nodes);
-    /* Python code ran in between: the tracer may have stopped. */
-    if (group_id != NULL && argus_tracer.active)
-        self->index = open_record(self, group_id, members, nodes);
+    if (argus_tracer.active && argus_tracer.generation == generation) {
+        self->index = group_id == NULL ? -1 : open_record(self, group_id, members, nodes);
+        self->phase_index = argus_phase_resolve(self->phase).index;
+        self->generation = generation;
+        self->coordinates = coordinates;
+    }
     Py_XDECREF(group_id);
     PyErr_Clear();
-    if (argus_tracer.active)
-        self->phase_index = argus_phase_resolve(self->phase).index;
 }
 
 static PyObject *collective_enter(PyObject *object, PyObject *Py_UNUSED(unused)) {
@@ -85,7 +86,7 @@ static PyObject *collective_enter(PyObject *object, PyObject *Py_UNUSED(unused))
     if (argus_tracer.active && (channel->generation != argus_tracer.generation ||
                                 channel->coordinates != argus_tracer.coordinates))
         resolve(channel);
-    if (argus_tracer.active) {
+    if (argus_tracer.active && channel->generation == argus_tracer.generation) {
         self->generation = argus_tracer.generation;
         self->index = channel->index;
         self->phase_index = channel->phase_index;

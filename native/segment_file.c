@@ -183,7 +183,7 @@ int argus_segment_create(struct argus_segment *segment, const char *path, uint64
     if (failure != 0)
         return give_up(segment, temporary, failure);
     if (path != NULL)
-        argus_guard_add(segment->base, segment->bytes, &segment->lost);
+        argus_guard_add(segment->base, segment->bytes, segment->fd, &segment->lost);
 
     find_sections(segment, &plan);
     fill(segment, &plan, created);

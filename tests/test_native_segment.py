@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import os
 import random
+import signal
 import stat
 import statistics
 import struct
@@ -359,14 +360,20 @@ def test_an_existing_temporary_file_is_not_touched(tmp_path: Path) -> None:
     assert not target.exists()
 
 
+@pytest.mark.parametrize("handler", ["none", "before", "after"])
 @pytest.mark.parametrize("garbage", [False, True])
-def test_a_truncated_file_does_not_end_the_writer(tmp_path: Path, garbage: bool) -> None:
+def test_a_truncated_file_does_not_end_the_writer(tmp_path: Path, garbage: bool, handler: str) -> None:
+    """Not even with faulthandler, which takes the signal first and raises it again."""
     path = tmp_path / "r.0.00000000.seg"
     code = f"""
-import os, sys
+import faulthandler, os, sys
 from argus._native import Segment
+if {handler == "before"}:
+    faulthandler.enable()
 segment = Segment({str(path)!r}, run_id="r", rank=0)
 index = segment.phase("p", "compute")
+if {handler == "after"}:
+    faulthandler.enable()
 os.truncate({str(path)!r}, 0)
 if {garbage}:
     os.truncate({str(path)!r}, 300_000)
@@ -408,10 +415,13 @@ segment.close("ended")
     assert done.returncode == 0, done.stderr
 
 
-def test_other_bus_errors_go_where_they_went(tmp_path: Path) -> None:
+@pytest.mark.parametrize("handler", [False, True])
+def test_other_bus_errors_go_where_they_went(tmp_path: Path, handler: bool) -> None:
     code = f"""
-import mmap, os
+import faulthandler, mmap, os
 from argus._native import Segment
+if {handler}:
+    faulthandler.enable()
 segment = Segment({str(tmp_path / "r.0.00000000.seg")!r}, run_id="r", rank=0)
 fd = os.open({str(tmp_path / "other")!r}, os.O_RDWR | os.O_CREAT)
 os.truncate(fd, 4096)
@@ -422,7 +432,19 @@ other[0] = 1
     done = subprocess.run(
         [sys.executable, "-c", code], capture_output=True, text=True, check=False, timeout=30
     )
-    assert done.returncode == -7  # SIGBUS
+    assert done.returncode == -signal.SIGBUS
+    assert ("Bus error" in done.stderr) == handler
+
+
+def test_a_bus_error_that_somebody_sends_ends_the_process(tmp_path: Path) -> None:
+    code = f"""
+import os, signal
+from argus._native import Segment
+segment = Segment({str(tmp_path / "r.0.00000000.seg")!r}, run_id="r", rank=0)
+os.kill(os.getpid(), signal.SIGBUS)
+"""
+    done = subprocess.run([sys.executable, "-c", code], capture_output=True, check=False, timeout=30)
+    assert done.returncode == -signal.SIGBUS
 
 
 def test_no_room_is_an_error_and_leaves_nothing(tmp_path: Path) -> None:

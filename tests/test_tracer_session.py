@@ -337,6 +337,58 @@ print(json.dumps(argus.status()))
     assert "sp left out" in done.stderr
 
 
+def test_a_python_without_the_gil(tmp_path: Path) -> None:
+    pretend = "import sysconfig; sysconfig.get_config_var = lambda name: 1\n"
+    done = run_python(pretend + PROGRAM.format(end=""), tmp_path)
+    assert json.loads(done.stdout)["enabled"] is False
+    assert "without the GIL" in done.stderr
+
+
+THREADS = """
+import argus, os, sys, threading, time
+sys.setswitchinterval(1e-5)
+argus.init(run_id="r")
+
+def work(name):
+    inner = argus.phase("inner")
+    for n in range(2000):
+        with argus.phase(name):
+            with inner:
+                argus.work(tokens=1)
+            with argus.collective("all_reduce", "dp", bytes=1):
+                pass
+        time.sleep(0)
+
+threads = [threading.Thread(target=work, args=(f"thread{n}",)) for n in range(4)]
+begin = time.monotonic_ns()
+with argus.iteration():
+    for thread in threads:
+        thread.start()
+    for thread in threads:
+        thread.join()
+print(time.monotonic_ns() - begin)
+os._exit(0)
+"""
+
+
+def test_threads_share_the_time_between_them(tmp_path: Path) -> None:
+    done = run_python(THREADS, tmp_path)
+    assert done.returncode == 0, done.stderr
+    (path,) = segment_files(tmp_path)
+    snapshot = Snapshot(path.read_bytes())
+    (slot,) = snapshot.iterations
+    assert snapshot.occurrences("inner") == 8000
+    assert [snapshot.occurrences(f"thread{n}") for n in range(4)] == [2000] * 4
+    assert snapshot.work == {("tokens", ""): 8000}
+    assert snapshot.sources["phases"]["events"] == 24_000
+    assert snapshot.sources["phases"]["dropped"] == 0
+    assert snapshot.collectives[0]["completed"] == 8000
+    names = snapshot.phase_names
+    assert (
+        sum(slot["phase"]) == sum(snapshot.total(name) for name in names) <= slot["wall"] <= int(done.stdout)
+    )
+
+
 def test_a_truncated_segment_turns_tracing_off_once(tmp_path: Path) -> None:
     code = """
 import argus, os

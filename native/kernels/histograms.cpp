@@ -81,19 +81,23 @@ void Histograms::end_iteration(uint64_t end) {
     }
 }
 
-void Histograms::publish(struct argus_kernel *kernels, bool all) {
+void Histograms::touch() {
+    for (Class &c : class_)
+        c.changed = true;
+}
+
+void Histograms::publish(struct argus_kernel *kernels) {
     for (unsigned k = 0; k < kClasses; k++) {
         Class &c = class_[k];
-        if (!c.changed && !all)
+        if (!c.changed)
             continue;
         c.changed = false;
         struct argus_kernel &record = kernels[k];
+        uint64_t count = held_ >= kWindowLeast ? count_of(c.window) : 0;
         uint64_t seq = argus_sequence_begin(&record.seconds.seq);
         for (unsigned i = 0; i < kBuckets; i++)
-            if (all || record.seconds.bucket[i] != c.total[i])
-                argus_store(&record.seconds.bucket[i], c.total[i]);
+            argus_store(&record.seconds.bucket[i], c.total[i]);
         argus_store(&record.seconds.sum, c.sum);
-        uint64_t count = held_ >= kWindowLeast ? count_of(c.window) : 0;
         argus_store(&record.window_count, count);
         for (unsigned q = 0; q < ARGUS_KERNEL_QUANTILES; q++)
             argus_store(&record.window_quantile[q], count == 0 ? 0 : quantile(c.window, count, kQuantiles[q]));

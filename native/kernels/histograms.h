@@ -28,8 +28,9 @@ class Histograms {
     /* Everything added since the last call belongs to an iteration that ended then. */
     void end_iteration(uint64_t end);
 
-    /* Writes what changed; `all`: everything, for a new segment. */
-    void publish(struct argus_kernel *kernels, bool all);
+    /* Writes what changed since the last call; after touch(), everything. */
+    void publish(struct argus_kernel *kernels);
+    void touch();
 
   private:
     struct Class {

@@ -24,8 +24,6 @@ from argus.tracer.place import PlaceError, create_segment
 from argus.tracer.topology import Topology
 
 _log = logging.getLogger("argus")
-_LOOKS_FOR_MEGATRON = 8
-"""Iterations after which nobody looks for Megatron any more."""
 
 _reported: set[str] = set()
 _off_reason = "argus.init() was not called"
@@ -54,9 +52,9 @@ class _Session:
         """Names a communicator, for the tracer."""
         return self.topology.communicator(group, peer)
 
-    def iterated(self, count: int) -> None:
+    def iterated(self, _count: int) -> None:
         """Called after each of the first iterations: Megatron may have come up since."""
-        if count <= _LOOKS_FOR_MEGATRON and self.topology.refresh():
+        if self.topology.refresh():
             self.segment.identify(role=self.topology.role, **asdict(self.topology.coordinates))
             _native.refresh()
 
