@@ -19,6 +19,15 @@ def promtool() -> str:
         pytest.skip(str(error).splitlines()[0])
 
 
+@pytest.fixture(scope="session")
+def prometheus_binary() -> Path:
+    """Path of the system's Prometheus; the test is skipped where there is none."""
+    try:
+        return find_prometheus()
+    except BinaryNotFoundError as error:
+        pytest.skip(str(error).splitlines()[0])
+
+
 def _prometheus_versions() -> list[Path | None]:
     """The system's Prometheus (None) and the further versions that were fetched, if any."""
     root = Path(__file__).parent.parent
