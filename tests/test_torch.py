@@ -417,6 +417,40 @@ def test_a_failure_inside_turns_tracing_off_once_and_training_goes_on(
     assert "no iteration today" in handle.reason
 
 
+def test_a_failure_at_the_models_edge_does_not_reach_the_training(
+    journal: list[str], caplog: pytest.LogCaptureFixture
+) -> None:
+    class Odd(dict[str, Any]):
+        def values(self) -> Any:
+            raise RuntimeError("ask me later")
+
+    class Model(Net):
+        def forward(self, x: Any) -> Any:
+            return Odd(y=super().forward(x))
+
+    model = Model()
+    handle = argus.torch.attach(model)
+    for _ in range(2):
+        model(torch.ones(2, 4))["y"].sum().backward()
+    assert caplog.text.count("ask me later") == 1
+    assert not handle.active
+    assert _flow(journal) == "+i +f -f -i"
+
+
+def test_an_attached_part_of_an_attached_model_is_a_part_of_its_forward(journal: list[str]) -> None:
+    model = Net()
+    argus.torch.attach([model, model.first])
+    model(torch.ones(2, 4)).sum().backward()
+    assert _flow(journal) == "+i +f -f +b -b"
+
+
+def test_two_models_of_one_loss_have_one_backward(journal: list[str]) -> None:
+    models = Net(), Net()
+    argus.torch.attach(models)
+    (models[0](torch.ones(2, 4)) + models[1](torch.ones(2, 4))).sum().backward()
+    assert _flow(journal) == "+i +f -f +f -f +b -b"
+
+
 def test_wrong_arguments_are_refused_by_name() -> None:
     with pytest.raises(TypeError, match="model must be a torch Module"):
         argus.torch.attach(3)  # type: ignore[arg-type]

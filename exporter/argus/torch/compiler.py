@@ -25,7 +25,7 @@ is_compiling: Callable[[], bool] = getattr(torch.compiler, "is_compiling", lambd
 """Whether the caller is being traced into a graph."""
 
 set_compiler: Callable[[Any], Any] = getattr(_frames, "set_eval_frame", _nothing)
-"""Give this thread's frames to a compiler (None: to nobody); returns the one before. It has no frame itself."""
+"""Give this thread's frames to a compiler (None: to nobody); returns the one before. It has no frame."""
 
 
 def leave_alone(code: CodeType) -> None:

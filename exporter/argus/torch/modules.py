@@ -14,10 +14,11 @@ all-reduces; one queued by ours runs after it.
 
 from __future__ import annotations
 
+import functools
 import weakref
 from collections.abc import Callable, Iterator, Mapping
 from dataclasses import fields, is_dataclass
-from typing import Any
+from typing import Any, Concatenate, ParamSpec
 
 import torch
 from torch import Tensor
@@ -27,6 +28,23 @@ from argus.torch.compiler import is_compiling, leave_alone, set_compiler
 from argus.torch.recorder import Recorder
 
 _SLOT = "_compiled_call_impl"
+_P = ParamSpec("_P")
+
+
+def _guarded(
+    method: Callable[Concatenate[TracedModel, _P], Any],
+) -> Callable[Concatenate[TracedModel, _P], Any]:
+    """A method that never raises into the training: its failure turns tracing off; falsy then."""
+
+    @functools.wraps(method)
+    def safely(self: TracedModel, /, *args: _P.args, **kwargs: _P.kwargs) -> Any:
+        try:
+            return method(self, *args, **kwargs)
+        except Exception as error:
+            self._recorder.turn_off(f"{type(error).__name__} in {method.__name__}: {error}")
+            return False
+
+    return safely
 
 
 class TracedModel:
@@ -42,9 +60,7 @@ class TracedModel:
         self._recorder = recorder
         self._model: weakref.ref[Module] = weakref.ref(model)
         self._ddps = [weakref.ref(ddp) for ddp in find_ddp(model)]
-        self._depth = 0
-        self._task = -1  # graph task whose backward is being recorded
-        self._sync = False
+        self._inside = False  # called, and the user's own module is not yet
         self._inner: weakref.ref[Module] | None = None
         if is_ddp(model) and isinstance(model.module, Module):
             self._inner = weakref.ref(model.module)
@@ -52,6 +68,7 @@ class TracedModel:
         self._core = weakref.ref(_core(model))
         self.catch()
 
+    @_guarded
     def catch(self) -> None:
         """Put the catchers in place, also when ``model.compile()`` has thrown them out since."""
         model = self._model()
@@ -68,12 +85,13 @@ class TracedModel:
             if module is not None:
                 _release(module)
 
+    @_guarded
     def _enter(self) -> bool:
         """Whether this call is a training forward pass, and its beginning is recorded."""
         model, core, recorder = self._model(), self._core(), self._recorder
         if (
             recorder.off
-            or self._depth
+            or recorder.in_forward
             or model is None
             or core is None
             or not core.training
@@ -82,7 +100,7 @@ class TracedModel:
             or not recorder.on_loop_thread
         ):
             return False
-        self._depth = 1
+        self._inside = True
         broadcast = self._inner is not None and model._check_sync_bufs_pre_fwd()  # type: ignore[operator]
         if self._inner is None or (self._inner_missed and not broadcast):
             recorder.forward_begins("forward")
@@ -91,25 +109,26 @@ class TracedModel:
         self._inner_missed = self._inner is not None
         return True
 
+    @_guarded
     def _leave(self, output: Any) -> None:
-        self._depth = 0
+        self._inside = False
         self._recorder.forward_ends()
         if self._recorder.off or output is None:
             return
         ddps = [ddp for ddp in (reference() for reference in self._ddps) if ddp is not None]
         self._watch(output, any(ddp.require_backward_grad_sync for ddp in ddps))
 
+    @_guarded
     def _enter_inner(self) -> bool:
-        if self._depth != 1:
+        if not self._inside:
             return False
-        self._depth = 2
-        self._inner_missed = False
+        self._inside = self._inner_missed = False
         self._recorder.forward_computes()
         return True
 
+    @_guarded
     def _leave_inner(self, output: Any) -> None:
-        self._depth = 1
-        self._recorder.forward_ends()
+        self._recorder.forward_computed()
 
     def _watch(self, output: Any, sync: bool) -> None:
         def on_gradient(gradient: Tensor) -> None:
@@ -122,25 +141,18 @@ class TracedModel:
             if tensor.grad_fn is not None:
                 tensor.register_hook(on_gradient)  # type: ignore[no-untyped-call]
 
+    @_guarded
     def _gradient_arrives(self, sync: bool) -> None:
-        recorder = self._recorder
-        task = torch._C._current_graph_task_id()
-        self._sync = sync or (task == self._task and self._sync)
-        if task == self._task or recorder.off:
-            return
-        self._task = task
-        try:
+        recorder, task = self._recorder, torch._C._current_graph_task_id()
+        if not recorder.off and task != recorder.backward_task:
             queue = torch.autograd.Variable._execution_engine.queue_callback
             queue(lambda: self._backward_ends(queue))
-        except Exception as error:
-            recorder.turn_off(f"autograd takes no callback: {error}")
-            return
-        recorder.backward_begins()
+        recorder.backward_begins(task, sync)
 
+    @_guarded
     def _backward_ends(self, queue: Callable[[Callable[[], None]], None]) -> None:
-        self._task = -1
-        self._recorder.backward_ends(self._sync)
-        if self._sync:
+        self._recorder.backward_ends()
+        if self._recorder.sync_follows:
             queue(self._recorder.sync_ends)
 
 

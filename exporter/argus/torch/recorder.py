@@ -60,6 +60,9 @@ class Recorder:
     Attributes:
         off: Whether it has given up; why is in ``reason``.
         reason: Why it gave up, else empty.
+        in_forward: Whether a forward pass is being recorded; one inside another is a part of it.
+        backward_task: The last backward pass that began.
+        sync_follows: Whether gradients are reduced at its end.
     """
 
     def __init__(self, kinds: Mapping[str, str], iterations: bool = True) -> None:
@@ -71,6 +74,9 @@ class Recorder:
         """
         self.off = False
         self.reason = ""
+        self.in_forward = False
+        self.backward_task = -1
+        self.sync_follows = False
         self._kinds = {**PHASE_KINDS, **kinds}
         self._phases = {name: argus.phase(name, kind) for name, kind in self._kinds.items()}
         self._open: list[str] = []
@@ -138,6 +144,7 @@ class Recorder:
         self._begin_iteration()
         if phase is not None:
             self._begin(phase)
+        self.in_forward = True
 
     @_event
     def forward_computes(self) -> None:
@@ -146,25 +153,40 @@ class Recorder:
         self._begin("forward")
 
     @_event
+    def forward_computed(self) -> None:
+        """The model's own forward has ended, well or by an exception."""
+        self._end("forward")
+
+    @_event
     def forward_ends(self) -> None:
-        """The forward pass, or the model's own part of it, has ended, well or by an exception."""
+        """The forward pass has ended, well or by an exception."""
+        self.in_forward = False
         self._steps_until_blind = -1
         self._end("buffer_sync")
         self._end("forward")
 
     @_event
-    def backward_begins(self) -> None:
-        """The gradient has reached the model's output."""
+    def backward_begins(self, task: int, sync: bool) -> None:
+        """A gradient has reached a model's output.
+
+        Args:
+            task: Number of the backward pass.
+            sync: Whether that model's gradients are reduced at its end.
+        """
+        if task == self.backward_task:
+            self.sync_follows |= sync
+            return
+        self.backward_task, self.sync_follows = task, sync
         self._close_stale()
         self._begin("backward")
 
     @_event
-    def backward_ends(self, sync_follows: bool) -> None:
+    def backward_ends(self) -> None:
         """All gradients of this rank are computed."""
         self._end("backward")
         self._backward_done = True
         self._fetched_since_backward = False
-        if sync_follows:
+        if self.sync_follows:
             self._begin("grad_sync")
 
     @_event
@@ -186,7 +208,7 @@ class Recorder:
         if self._steps_until_blind == 0:
             _log.warning(
                 "argus: optimizer steps, but no training forward pass of the attached model was seen, so "
-                "forward and backward are missing. Attach the module that the loop calls, in the thread that trains"
+                "forward and backward are missing; attach the module that the loop calls, in its thread"
             )
         self._mark_step()
 
