@@ -481,6 +481,48 @@ if __name__ == "__main__":
     assert done.stdout.splitlines() == ["[(2, False), (4, False)]", "True 0"], done.stderr
 
 
+RANKS = """
+import multiprocessing, os, sys, argus
+def rank(number, end):
+    argus.init(run_id="r", rank=number, world_size=2)
+    with argus.phase("a"):
+        pass
+    exec(end)
+if __name__ == "__main__":
+    context = multiprocessing.get_context(sys.argv[1])
+    ranks = [context.Process(target=rank, args=(n, sys.argv[2])) for n in range(2)]
+    for each in ranks:
+        each.start()
+    for each in ranks:
+        each.join()
+    print([each.exitcode for each in ranks])
+"""
+
+
+@pytest.mark.parametrize("method", ["fork", "spawn"])
+@pytest.mark.parametrize(
+    ("end", "code", "failed"),
+    [("pass", 0, False), ("sys.exit(0)", 0, False), ("sys.exit(1)", 1, True), ("1 / 0", 1, True)],
+)
+def test_ranks_that_are_children_of_multiprocessing(
+    tmp_path: Path, method: str, end: str, code: int, failed: bool
+) -> None:
+    """Forked ones end by os._exit, and an exception in either is caught and printed."""
+    program = tmp_path / "program.py"
+    program.write_text(RANKS)
+    done = subprocess.run(
+        [sys.executable, str(program), method, end],
+        env=environment(tmp_path),
+        capture_output=True,
+        text=True,
+        timeout=60,
+        check=False,
+    )
+    assert done.stdout.strip() == f"[{code}, {code}]", done.stderr
+    states = [Snapshot(path.read_bytes()).state["run_state"] for path in segment_files(tmp_path)]
+    assert states == [CONSTANTS["STATE_FAILED"]] * (2 if failed else 0)
+
+
 def test_importing_is_light(tmp_path: Path) -> None:
     code = """
 import sys, time

@@ -11,13 +11,13 @@ import logging
 import os
 import sys
 import sysconfig
-import time
 from collections.abc import Callable, Mapping
 from dataclasses import asdict, dataclass
 from types import TracebackType
 from typing import Any
 
 from argus import _native
+from argus.tracer.cost import cost_of_a_phase
 from argus.tracer.identity import Identity, detect
 from argus.tracer.parallel import Coordinates, Layout
 from argus.tracer.place import PlaceError, create_segment
@@ -162,7 +162,7 @@ def _given(coordinates: Mapping[str, int] | None) -> Coordinates | None:
 
 def _start(identity: Identity, topology: Topology) -> None:
     global _session, _off_reason
-    cost = _calibrate()
+    cost = cost_of_a_phase()
     topology.refresh()
     segment = create_segment(
         run_id=identity.run_id,
@@ -184,31 +184,6 @@ def _start(identity: Identity, topology: Topology) -> None:
     _session = session
     _off_reason = ""
     _watch_for_the_end(session)
-
-
-def _calibrate() -> float:
-    """Nanoseconds that one phase costs in this process, its Python side included: best of a few."""
-    phase, rounds = _native.phase("other"), 500
-    _native.start(_native.Segment(None, run_id="calibration", rank=0))
-    try:
-        return min(_time_phases(phase, rounds) - _time_nothing(rounds) for _ in range(5)) / rounds
-    finally:
-        _native.stop()
-
-
-def _time_phases(phase: _native.Phase, rounds: int) -> int:
-    begin = time.perf_counter_ns()
-    for _ in range(rounds):
-        with phase:
-            pass
-    return time.perf_counter_ns() - begin
-
-
-def _time_nothing(rounds: int) -> int:
-    begin = time.perf_counter_ns()
-    for _ in range(rounds):
-        pass
-    return time.perf_counter_ns() - begin
 
 
 def _turn_off(reason: str) -> None:
@@ -235,6 +210,20 @@ def _watch_for_the_end(session: _Session) -> None:
     session.forget = forget
     sys.excepthook = note_failure
     atexit.register(finish)
+    process = sys.modules.get("multiprocessing.process")
+    if process is not None and process.parent_process() is not None:
+        # Its children may leave without atexit, and never by an uncaught exception.
+        from multiprocessing.util import Finalize
+
+        Finalize(None, _finish_child, exitpriority=0)
+
+
+def _finish_child() -> None:
+    """The end of a multiprocessing child, inside the handling of the exception that ended it, if any."""
+    error = sys.exc_info()[1]
+    if _session is not None and error is not None:
+        _session.failed = not isinstance(error, SystemExit) or error.code not in (None, 0)
+    finish()
 
 
 def finish() -> None:
