@@ -17,7 +17,12 @@ from argus import _native
 ROOT = Path(__file__).resolve().parent.parent
 NATIVE = ROOT / "native"
 STRICT = ["-std=c11", "-Wall", "-Wextra", "-Wshadow", "-Wstrict-prototypes", "-Werror"]
-SANITIZED_TESTS = ["test_native_segment.py", "test_tracer_accounting.py", "test_tracer_decorators.py"]
+SANITIZED_TESTS = [
+    "test_kernel_classes.py",
+    "test_native_segment.py",
+    "test_tracer_accounting.py",
+    "test_tracer_decorators.py",
+]
 
 
 @pytest.fixture(scope="module")
@@ -133,8 +138,9 @@ def test_address_and_undefined_behaviour_sanitizers(compiler: str, tmp_path: Pat
     )
     tests = tmp_path / "tests"
     tests.mkdir()
-    for name in (*SANITIZED_TESTS, "native_support.py"):
-        shutil.copy(Path(__file__).parent / name, tests)
+    for name in (*SANITIZED_TESTS, "native_support.py", "traces_support.py", "data/kernel_names.txt"):
+        (tests / name).parent.mkdir(exist_ok=True)
+        shutil.copy(Path(__file__).parent / name, tests / name)
     environ = os.environ | {
         "LD_PRELOAD": library,
         # Python itself does not free everything at its end; bus errors are the tracer's to handle.

@@ -53,7 +53,7 @@ def load(
     try:
         reader = kineto.Reader(table, notes)
         errors: list[TraceError] = []
-        for path in _files(paths):
+        for path in trace_files(paths):
             progress(f"reading {path}")
             try:
                 _read(detect(path), table, notes, run, reader)
@@ -147,7 +147,8 @@ def _read(source: Source, table: Table, notes: Notes, run: str | None, reader: k
         operations.read(chunks, table, notes)
 
 
-def _files(paths: Sequence[str]) -> Iterator[str]:
+def trace_files(paths: Sequence[str]) -> Iterator[str]:
+    """The files themselves, and those in folders, hidden ones left out, in the order of their names."""
     for path in paths:
         if not os.path.isdir(path):
             yield path
