@@ -29,7 +29,9 @@ const struct argus_kernel_rule argus_kernel_rules[] = {
 
     /* Communication, and what is fused with it: all of it can spin on a peer.  One name holds several of
      * these words (ReduceScatter's RailA2A, AllReduce's RS and AG), so the order counts. */
-    {ARGUS_KERNEL_MOE, ARGUS_IN_HEAD, "get_dispatch_layout nccl_ep::ht:: nccl_ep_jit_*scan nccl_ep_jit_build"},
+    {ARGUS_KERNEL_MOE, ARGUS_IN_HEAD,
+     "get_dispatch_layout hybrid_ep::*scan hybrid_ep::*permute nccl_ep::ht:: nccl_ep_jit_*scan "
+     "nccl_ep_jit_build"},
     {ARGUS_KERNEL_ALL_REDUCE, ARGUS_IN_HEAD,
      "allreduce all_reduce cross_device_reduce_?stage cross_device_reduce_??stage lamport_rms "
      "rms_kernel_lamport rms_lamport userbuffers_*_rr$ userbuffers_*_rw$ userbuffers_*_mc$"},
@@ -55,13 +57,13 @@ const struct argus_kernel_rule argus_kernel_rules[] = {
      "hadamard kv_cache reshape_and_cache concat_and_cache concat_mla concatmla fused_attn:: "
      "convert_vertical_slash transform_bias_rescale_qkv quant_deep_gemm transfer_kernel transfer_page"},
     {ARGUS_KERNEL_ATTENTION, ARGUS_IN_HEAD,
-     "fmha sdpa attention attn flash_fwd flash_bwd flash:: dot_do_o mha_ _mha mqa_ splitkv flash_mla "
-     "mla_decode mla_combine mla_metadata lse_combine batchprefill batchdecode singleprefill singledecode "
-     "mergestate context_parallel::thd_lse thd_out_correction thd_grad_correction scaled_upper_triang "
-     "scaled_masked_softmax scaled_aligned scaled_softmax masked_softmax_warp ^_fwd_kernel ^_bwd_kernel "
-     "^_bwd_preprocess ^_fwd_grouped_kernel selective_scan chunk_scan chunk_state state_passing chunk_cumsum "
-     "chunk_bwd chunk_fwd chunk_gated chunk_kda delta_rule gated_delta _retention fused_recurrent wkv mamba "
-     "ssm_ gla_ gdn_ kda_"},
+     "fmha sdpa attention attn flash_fwd flash_bwd flash:: dot_do_o mha_ _mha mqa_ gqa_ splitkv flash_mla "
+     "sparse_mla mla_decode mla_combine mla_metadata lse_combine batchprefill batchdecode singleprefill "
+     "singledecode mergestate context_parallel::thd_lse thd_out_correction thd_grad_correction "
+     "scaled_upper_triang scaled_masked_softmax scaled_aligned scaled_softmax masked_softmax_warp ^_fwd_kernel "
+     "^_bwd_kernel ^_bwd_preprocess ^_fwd_grouped_kernel selective_scan chunk_scan chunk_state state_passing "
+     "chunk_cumsum chunk_bwd chunk_fwd chunk_gated chunk_kda delta_rule gated_delta _retention fused_recurrent "
+     "wkv mamba ssm_ gla_ gdn_ kda_"},
 
     /* FBGEMM: sparse features and embedding tables, but for its conversions. */
     {ARGUS_KERNEL_ELEMENTWISE, ARGUS_IN_HEAD,
