@@ -6,18 +6,16 @@ leaves training as it is.
 
 from __future__ import annotations
 
-import atexit
 import logging
 import os
-import sys
 import sysconfig
-from collections.abc import Callable, Mapping
+from collections.abc import Mapping
 from dataclasses import asdict, dataclass
-from types import TracebackType
 from typing import Any
 
 from argus import _native
 from argus.tracer.cost import cost_of_a_phase
+from argus.tracer.ending import Ending
 from argus.tracer.identity import Identity, detect
 from argus.tracer.parallel import Coordinates, Layout
 from argus.tracer.place import PlaceError, create_segment
@@ -45,8 +43,7 @@ class _Session:
     topology: Topology
     segment: _native.Segment
     pid: int
-    failed: bool = False
-    forget: Callable[[], None] = lambda: None
+    ending: Ending | None = None
 
     def resolve(self, group: str, peer: int | None) -> tuple[str, int, int]:
         """Names a communicator, for the tracer."""
@@ -183,7 +180,7 @@ def _start(identity: Identity, topology: Topology) -> None:
         raise
     _session = session
     _off_reason = ""
-    _watch_for_the_end(session)
+    session.ending = Ending(finish)
 
 
 def _turn_off(reason: str) -> None:
@@ -191,39 +188,6 @@ def _turn_off(reason: str) -> None:
     _off_reason = reason or "ARGUS_DISABLE is set"
     if reason:
         report(f"tracing is off: {reason}")
-
-
-def _watch_for_the_end(session: _Session) -> None:
-    """A rank that leaves by an uncaught exception failed; any other end that Python sees is a clean one."""
-    before = sys.excepthook
-
-    def note_failure(
-        kind: type[BaseException], error: BaseException, traceback: TracebackType | None
-    ) -> None:
-        session.failed = True
-        before(kind, error, traceback)
-
-    def forget() -> None:
-        if sys.excepthook is note_failure:
-            sys.excepthook = before
-
-    session.forget = forget
-    sys.excepthook = note_failure
-    atexit.register(finish)
-    process = sys.modules.get("multiprocessing.process")
-    if process is not None and process.parent_process() is not None:
-        # Its children may leave without atexit, and never by an uncaught exception.
-        from multiprocessing.util import Finalize
-
-        Finalize(None, _finish_child, exitpriority=0)
-
-
-def _finish_child() -> None:
-    """The end of a multiprocessing child, inside the handling of the exception that ended it, if any."""
-    error = sys.exc_info()[1]
-    if _session is not None and error is not None:
-        _session.failed = not isinstance(error, SystemExit) or error.code not in (None, 0)
-    finish()
 
 
 def finish() -> None:
@@ -234,10 +198,11 @@ def finish() -> None:
         return
     _session = None
     _off_reason = "argus.finish() was called"
-    atexit.unregister(finish)
-    session.forget()
+    failed = session.ending is not None and session.ending.failed
     try:
-        _native.stop("failed" if session.failed else "ended")
+        if session.ending is not None:
+            session.ending.forget()
+        _native.stop("failed" if failed else "ended")
     except Exception as error:
         report(f"the end of tracing failed: {error}")
 
