@@ -467,6 +467,12 @@ def test_synchronised_batch_norm_makes_mixed(journal: list[str], caplog: pytest.
     assert "SyncBatchNorm" in caplog.text
 
 
+def test_off_the_cpu_everything_is_mixed(journal: list[str], caplog: pytest.LogCaptureFixture) -> None:
+    argus.torch.attach(Net().to("meta"))
+    assert "forward, backward, grad_sync, optimizer get the kind mixed" in caplog.text
+    assert "the model is on meta" in caplog.text
+
+
 def test_a_model_that_is_never_called_is_said_once(
     journal: list[str], caplog: pytest.LogCaptureFixture
 ) -> None:

@@ -79,7 +79,7 @@ def run(args: argparse.Namespace) -> int:
             failed = not outcome.right
             story.tell(("RIGHT: " if outcome.right else "WRONG: ") + outcome.verdict)
             if args.keep:
-                story.tell("Everything keeps running until Ctrl-C; the addresses are above")
+                story.keep()
                 signal.pause()
             story.tell("Stopping everything")
     except (DemoError, StartError, QueryError) as error:

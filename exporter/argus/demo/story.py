@@ -11,7 +11,7 @@ from argus.demo import control
 from argus.demo.control import Fault, Report
 from argus.demo.stack import RANKS, SCRAPE_INTERVAL, DemoError, Stack
 from argus.demo.verdict import Accusation, accusation, delivered, describe, expected
-from argus.prometheus import Alertmanager, Prometheus
+from argus.prometheus import Prometheus
 
 HEALTHY_SECONDS = 15.0
 """How long the healthy job is watched before the fault."""
@@ -47,7 +47,7 @@ class Story:
         self._say = say
         self._begun = time.monotonic()
         self._prometheus: Prometheus
-        self._alertmanager: Alertmanager
+        self._addresses: list[str] = []
 
     def tell(self, text: str) -> None:
         """One line, with the time."""
@@ -59,13 +59,13 @@ class Story:
         self.tell(f"Starting a training job of {RANKS} ranks under torchrun (gloo, CPU), run {stack.run_id}")
         stack.start_job()
         exporter = stack.start_exporter()
-        self.tell(f"Exporter       http://{exporter}/metrics")
-        self._alertmanager = stack.start_alertmanager()
-        self.tell(f"Alertmanager   {self._alertmanager.url}  (delivers to {stack.webhook.url})")
-        self._prometheus = stack.start_prometheus(exporter, self._alertmanager)
+        self._started(f"Exporter      http://{exporter}/metrics")
+        alertmanager = stack.start_alertmanager()
+        self._started(f"Alertmanager  {alertmanager.url}  (delivers to {stack.webhook.url})")
+        self._prometheus = stack.start_prometheus(exporter, alertmanager)
         version = ".".join(map(str, self._prometheus.version))
-        self.tell(
-            f"Prometheus     {self._prometheus.url}  ({version}, scrapes every {SCRAPE_INTERVAL:.0f} s)"
+        self._started(
+            f"Prometheus    {self._prometheus.url}  ({version}, scrapes every {SCRAPE_INTERVAL:.0f} s)"
         )
         self._prometheus.wait_for_alertmanager()
         ranks = f'count(argus_window_iteration_seconds{{run_id="{stack.run_id}", quantile="0.5"}}) == {RANKS}'
@@ -105,6 +105,16 @@ class Story:
             return Outcome(False, f"{accused}: later than {NOTIFIED_WITHIN:.0f} s")
         return Outcome(True, accused)
 
+    def keep(self) -> None:
+        """Say where everything is that is left running."""
+        self.tell("Everything keeps running until Ctrl-C:")
+        for address in self._addresses:
+            self._say(f"          {address}")
+
+    def _started(self, address: str) -> None:
+        self._addresses.append(address)
+        self.tell(address)
+
     def _inject(self, fault: Fault) -> Report:
         control.order(self._stack.control, fault)
         done: Report = self._stack.wait(
@@ -112,7 +122,6 @@ class Story:
             15,
             "the job does not react to the order to be slow",
         )
-        self._begun_fault = time.monotonic()
         normal, slow = done.normal_seconds, done.normal_seconds + done.added_seconds
         self.tell(
             f"FAULT: rank {fault.rank} now takes {1000 * slow:.0f} ms instead of {1000 * normal:.0f} ms for "
