@@ -12,6 +12,7 @@ are joined into one, so that every evaluation sees one instant.
 
 from __future__ import annotations
 
+import sys
 import threading
 import time
 from collections.abc import Callable, Iterator
@@ -129,6 +130,17 @@ def _ordered(groups: list[dict[str, Any]]) -> list[dict[str, Any]]:
     return ordered
 
 
+class _QuietServer(ThreadingHTTPServer):
+    """Keeps silent about scrapes that Prometheus gave up, as it does when it is stopped."""
+
+    daemon_threads = True
+    block_on_close = False
+
+    def handle_error(self, request: Any, client_address: Any) -> None:
+        if not isinstance(sys.exc_info()[1], ConnectionError):
+            super().handle_error(request, client_address)
+
+
 class _Show:
     """Serves the current page; a scrape waits for a new one as long as it may."""
 
@@ -154,9 +166,7 @@ class _Show:
             def log_message(self, format: str, *args: object) -> None:
                 pass
 
-        self._server = ThreadingHTTPServer(("127.0.0.1", 0), Handler)
-        self._server.daemon_threads = True
-        self._server.block_on_close = False
+        self._server = _QuietServer(("127.0.0.1", 0), Handler)
         self.address = f"127.0.0.1:{self._server.server_address[1]}"
         self._thread = threading.Thread(target=self._server.serve_forever, args=(0.05,), daemon=True)
         self._thread.start()

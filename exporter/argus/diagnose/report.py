@@ -48,9 +48,8 @@ def _words(verdict: Verdict) -> str:
     if verdict.status == SOMEBODY:
         ranks = sorted({int(a.labels["rank"]) for a in verdict.alerts if a.labels.get("rank", "").isdigit()})
         if not ranks:
-            return "Verdict: no rank is at fault. " + "; ".join(
-                sorted({_summary(alert) for alert in verdict.alerts})
-            )
+            said = sorted({_summary(alert).rstrip(".") for alert in verdict.alerts})
+            return f"Verdict: no rank is at fault. {'; '.join(said)}."
         shown = ", ".join(map(str, ranks[:_SHOWN])) + (", …" if len(ranks) > _SHOWN else "")
         return (
             f"Verdict: rank {shown} slows the run."
