@@ -134,8 +134,7 @@ def main() -> int:
 
         empty = measure(bare, arguments.rounds)
         off = {
-            f"{name}, tracing off": measure(loop, arguments.rounds) - empty
-            for name, loop in argus_loops().items()
+            f"{name}, tracing off": measure(loop, arguments.rounds) for name, loop in argus_loops().items()
         }
         argus.init(run_id="bench", rank=0, world_size=1)
         if not argus.status()["enabled"]:
@@ -149,8 +148,11 @@ def main() -> int:
                 missing.append(error.name)
                 continue
             for name, loop in loops.items():
-                results[name] = measure(loop, arguments.rounds) - empty
+                results[name] = measure(loop, arguments.rounds)
         argus.finish()
+        empty = min(empty, measure(bare, arguments.rounds))
+        off = {name: value - empty for name, value in off.items()}
+        results = {name: value - empty for name, value in results.items()}
 
     reference = results["argus.phase"]
     print(
