@@ -7,7 +7,9 @@ from setuptools import Extension, setup
 
 HERE = Path(__file__).parent
 NATIVE = HERE / "native"
-VERSION = re.search(r'^version = "(.+)"$', (HERE / "pyproject.toml").read_text(encoding="utf-8"), re.MULTILINE)[1]
+VERSION = re.search(
+    r'^version = "(.+)"$', (HERE / "pyproject.toml").read_text(encoding="utf-8"), re.MULTILINE
+)[1]
 
 native = Extension(
     "argus._native",
