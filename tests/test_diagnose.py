@@ -3,8 +3,10 @@
 from __future__ import annotations
 
 import json
+import signal
 import subprocess
 import sys
+import time
 from collections.abc import Callable, Iterator
 from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
@@ -147,7 +149,7 @@ def test_the_kineto_pair_is_too_short_and_is_shown(capsys: pytest.CaptureFixture
     status = main(["diagnose", "--json", "--quiet", str(folder)])
     said = capsys.readouterr()
     assert status == 2
-    assert "can't judge: the trace has 2 iterations" in said.err
+    assert "can't judge: no rank has more than 2 iterations" in said.err
     document = json.loads(said.out)
     assert document["read"]["0"]["iterations"] == [551, 552]
     ops = {item["op"]: item["count"] for item in document["read"]["0"]["collectives"]}
@@ -189,3 +191,41 @@ def test_without_prometheus_it_says_how_to_get_one(
     said = capsys.readouterr().err
     assert "apt install prometheus" in said
     assert "--prometheus PATH" in said
+
+
+def test_ctrl_c_leaves_nothing_behind(tmp_path: Path) -> None:
+    kept = tmp_path / "kept"
+    command = [
+        sys.executable,
+        "-m",
+        "argus.cli",
+        "diagnose",
+        "--keep",
+        str(kept),
+        str(DATA / "rotating.csv.gz"),
+    ]
+    process = subprocess.Popen(command, stdout=subprocess.DEVNULL, stderr=subprocess.PIPE, text=True)
+    children = Path(f"/proc/{process.pid}/task/{process.pid}/children")
+    try:
+        deadline = time.monotonic() + 30
+        while not (kept / "data" / "wal").exists():
+            assert time.monotonic() < deadline
+            time.sleep(0.05)
+        pids = [int(pid) for pid in children.read_text().split()]
+        assert pids
+        process.send_signal(signal.SIGINT)
+        _, said = process.communicate(timeout=20)
+        assert process.returncode == 130
+        assert said.endswith("argus diagnose: interrupted\n")
+        assert not [pid for pid in pids if Path(f"/proc/{pid}").exists()]
+    finally:
+        process.kill()
+        process.communicate()
+
+
+def test_ranks_without_a_window_can_not_be_judged(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    rows = [row(rank, 3 * rank + n, "forward", n, 0.5) for rank in range(3) for n in range(3)]
+    assert main(["diagnose", "--quiet", str(write_csv(tmp_path / "short.csv", rows))]) == 2
+    said = capsys.readouterr()
+    assert "no rank has more than 3 iterations" in said.err
+    assert "rank 2 (pp0): 3 iterations (6 to 8)" in said.out

@@ -263,6 +263,8 @@ def test_odd_events_are_left_out(tmp_path: Path) -> None:
     document["traceEvents"] += [
         {"ph": "X", "cat": "kernel", "name": "k", "pid": 1, "tid": 7, "args": {"correlation": 99}},
         {"ph": "X", "cat": "kernel", "name": "k", "ts": "soon", "dur": 1, "args": {"correlation": "x"}},
+        {"ph": "X", "cat": "kernel", "name": "k", "ts": 1e300, "dur": 1, "args": {"correlation": 1}},
+        {"ph": "X", "cat": "user_annotation", "name": f"ProfilerStep#{'9' * 40}", "ts": 1, "dur": 1},
         {"ph": "i"},
         17,
     ]
@@ -270,3 +272,13 @@ def test_odd_events_are_left_out(tmp_path: Path) -> None:
     with table:
         assert len(table.read(7)) == 7  # five phases, wall and busy
     assert "without valid times" in "\n".join(notes.lines())
+
+
+def test_a_nesting_bomb_is_damage(tmp_path: Path) -> None:
+    text = json.dumps(made())
+    path = tmp_path / "trace.json"
+    path.write_text(text[: text.rindex("]}")] + ", " + "[" * 200_000 + "]" * 200_000 + "]}")
+    table, notes = load([str(path)])
+    with table:
+        assert len(table.read(7)) == 7
+    assert "nested too deeply" in "\n".join(notes.lines())

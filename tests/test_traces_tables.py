@@ -226,3 +226,32 @@ def test_an_unknown_kind_accuses_nobody(tmp_path: Path) -> None:
 def test_the_committed_traces_are_what_the_script_makes() -> None:
     for name, text in traces().items():
         assert gzip.decompress((DATA / name).read_bytes()).decode() == text
+
+
+def test_values_beyond_reason_are_left_out(tmp_path: Path) -> None:
+    rows = [
+        row(0, 1, "forward", 0, 1),
+        row(2**31, 1, "forward", 0, 1),
+        row(0, 2**53, "forward", 0, 1),
+        row(0, -1, "forward", 0, 1),
+        row(0, 1, "forward", 1e300, 1),
+        row(0, 1, "forward", 0, 1e300),
+        row(0, 1, "forward", "nan", 1),
+        row(0, 1, "forward", 0, "inf"),
+    ]
+    table, notes = load([str(write_csv(tmp_path / "t.csv", rows))])
+    with table:
+        assert table.rows == 1
+    assert len(list(notes.lines())) == 4
+
+
+def test_a_gzip_of_several_members_and_padding(tmp_path: Path) -> None:
+    head, *rest = csv_text([row(0, n, "forward", n, 1) for n in range(5)]).splitlines(keepends=True)
+    path = tmp_path / "t.csv.gz"
+    path.write_bytes(
+        gzip.compress((head + rest[0]).encode()) + gzip.compress("".join(rest[1:]).encode()) + bytes(9)
+    )
+    table, notes = load([str(path)])
+    with table:
+        assert table.iterations == [0, 1, 2, 3, 4]
+    assert not notes

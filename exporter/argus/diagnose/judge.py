@@ -9,6 +9,7 @@ from itertools import chain, islice
 from pathlib import Path
 
 from argus.diagnose import lockstep
+from argus.diagnose.history import History
 from argus.diagnose.pages import Pages
 from argus.diagnose.slowdown import estimate
 from argus.diagnose.verdict import LostTime, Verdict, accusations, culprits, unjudged
@@ -56,9 +57,11 @@ def judge(
         argus.prometheus.StartError: Prometheus did not start.
     """
     iterations = table.iterations
-    if len(iterations) < LEAST:
+    counts = table.iterations_by_rank()
+    most = max(counts.values())
+    if most < LEAST:
         raise TooFewIterationsError(
-            f"the trace has {len(iterations)} iterations, and the rules judge windows of at least {LEAST}; "
+            f"no rank has more than {most} iterations, and the rules judge windows of at least {LEAST}; "
             "record more iterations"
         )
     lost, history, order = _run(table, binary, keep, progress)
@@ -72,7 +75,7 @@ def judge(
         iterations=iterations,
         alerts=alerts,
         undecided=undecided,
-        unjudged=unjudged(table, LEAST),
+        unjudged=unjudged(table, counts, LEAST),
         lost_gpu_hours=lost.seconds * recorded_world_size(table) / 3600,
         slowdown=estimate(table, blamed, first),
         skipped=list(notes.lines()),
@@ -81,7 +84,7 @@ def judge(
 
 def _run(
     table: Table, binary: Path, keep: Path | None, progress: Callable[[str], None]
-) -> tuple[LostTime, lockstep.History, list[int]]:
+) -> tuple[LostTime, History, list[int]]:
     slower = 1.0
     for attempt in range(_ATTEMPTS):
         lost = LostTime(table)

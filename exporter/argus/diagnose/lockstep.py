@@ -12,19 +12,17 @@ are joined into one, so that every evaluation sees one instant.
 
 from __future__ import annotations
 
-import sys
-import threading
 import time
 from collections.abc import Callable, Iterator
-from dataclasses import dataclass, field
-from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 from pathlib import Path
 from typing import Any
 
 import yaml
 
 from argus import ruleset
+from argus.diagnose.history import History
 from argus.diagnose.pages import BEAT, numbered
+from argus.diagnose.show import Show
 from argus.prometheus import Prometheus, QueryError
 
 NOMINAL_MINUTE = 60.0
@@ -33,8 +31,6 @@ DONE = "argus_replay:beat:done"
 
 _PATIENCE = 120.0
 """Seconds without any progress after which Prometheus is given up."""
-_ANSWER_WITHIN = 0.8
-"""Part of the interval in which a scrape must be answered, so that it never fails."""
 
 
 class LostBeatError(Exception):
@@ -43,53 +39,6 @@ class LostBeatError(Exception):
 
 class StalledError(Exception):
     """Prometheus stopped scraping or evaluating."""
-
-
-AlertKey = tuple[tuple[str, str], ...]
-
-
-@dataclass
-class Alert:
-    """An alert through the run; beats count pages from 1.
-
-    Attributes:
-        labels, annotations: As Alertmanager would get them, latest firing first.
-        since: Beat since which its condition holds, without a break, or held before it fired.
-        fired: Beat at which it fired first; None: it never did.
-        active: Its condition holds at the last beat.
-    """
-
-    labels: dict[str, str]
-    annotations: dict[str, str]
-    since: int
-    fired: int | None = None
-    active: bool = True
-
-
-@dataclass
-class History:
-    """Alerts by their labels, followed from beat to beat."""
-
-    alerts: dict[AlertKey, Alert] = field(default_factory=dict)
-
-    def take(self, beat: int, current: list[dict[str, Any]]) -> None:
-        """Take in what ``/api/v1/alerts`` says after the evaluation of a beat."""
-        seen = set()
-        for item in current:
-            key = tuple(sorted(item["labels"].items()))
-            seen.add(key)
-            alert = self.alerts.get(key)
-            if alert is None:
-                alert = self.alerts[key] = Alert(item["labels"], item["annotations"], beat)
-            elif not alert.active and alert.fired is None:
-                alert.since = beat
-            alert.active = True
-            if item["state"] == "firing":
-                alert.fired = alert.fired or beat
-                alert.annotations = item["annotations"]
-        for key, alert in self.alerts.items():
-            if key not in seen:
-                alert.active = False
 
 
 def configuration(address: str, interval_ms: int) -> str:
@@ -130,70 +79,6 @@ def _ordered(groups: list[dict[str, Any]]) -> list[dict[str, Any]]:
     return ordered
 
 
-class _QuietServer(ThreadingHTTPServer):
-    """Keeps silent about scrapes that Prometheus gave up, as it does when it is stopped."""
-
-    daemon_threads = True
-    block_on_close = False
-
-    def handle_error(self, request: Any, client_address: Any) -> None:
-        if not isinstance(sys.exc_info()[1], ConnectionError):
-            super().handle_error(request, client_address)
-
-
-class _Show:
-    """Serves the current page; a scrape waits for a new one as long as it may."""
-
-    def __init__(self, interval: float) -> None:
-        self._changed = threading.Condition()
-        self._page = b""
-        self._fresh = False
-        self.repeated = 0
-        show = self
-
-        class Handler(BaseHTTPRequestHandler):
-            protocol_version = "HTTP/1.1"
-            timeout = 60
-
-            def do_GET(self) -> None:
-                page = show._next(time.monotonic() + _ANSWER_WITHIN * interval)
-                self.send_response(200)
-                self.send_header("Content-Type", "text/plain; version=0.0.4; charset=utf-8")
-                self.send_header("Content-Length", str(len(page)))
-                self.end_headers()
-                self.wfile.write(page)
-
-            def log_message(self, format: str, *args: object) -> None:
-                pass
-
-        self._server = _QuietServer(("127.0.0.1", 0), Handler)
-        self.address = f"127.0.0.1:{self._server.server_address[1]}"
-        self._thread = threading.Thread(target=self._server.serve_forever, args=(0.05,), daemon=True)
-        self._thread.start()
-
-    def show(self, page: bytes) -> None:
-        """From now on this is the page."""
-        with self._changed:
-            self._page, self._fresh = page, True
-            self._changed.notify_all()
-
-    def _next(self, deadline: float) -> bytes:
-        with self._changed:
-            while not self._fresh:
-                left = deadline - time.monotonic()
-                if left <= 0:
-                    self.repeated += 1
-                    break
-                self._changed.wait(left)
-            self._fresh = False
-            return self._page
-
-    def close(self) -> None:
-        self._server.shutdown()
-        self._server.server_close()
-        self._thread.join()
-
-
 def run(
     pages: Iterator[tuple[int, bytes]],
     interval_ms: int,
@@ -223,7 +108,7 @@ def run(
         argus.prometheus.StartError: It did not start.
     """
     interval = interval_ms / 1000
-    show = _Show(interval)
+    show = Show(interval)
     flags = [
         f"--query.lookback-delta={5 * interval_ms}ms",
         "--storage.tsdb.retention.time=10d",
@@ -252,7 +137,7 @@ def run(
     raise AssertionError("unreachable")
 
 
-def _await(prometheus: Prometheus, show: _Show, beat: int, interval: float) -> None:
+def _await(prometheus: Prometheus, show: Show, beat: int, interval: float) -> None:
     """Wait until the page of ``beat`` has been evaluated, and once only."""
     # One query: the last page seen, and how many evaluations have seen any.
     query = f'{DONE} or label_replace(count_over_time({DONE}[10d]), "of", "evaluations", "", "")'

@@ -3,13 +3,13 @@
 from __future__ import annotations
 
 from collections import defaultdict
-from collections.abc import Iterable
+from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field
 from typing import Any
 
 import numpy as np
 
-from argus.diagnose.lockstep import History
+from argus.diagnose.history import History
 from argus.diagnose.slowdown import Culprits
 from argus.traces import RankIteration, Table
 
@@ -161,16 +161,12 @@ class LostTime:
         self.seconds += max(max(values) - float(np.median(values)) for values in busy.values())
 
 
-def unjudged(table: Table, least: int) -> list[str]:
-    """What the rules can't judge in this trace, in words."""
+def unjudged(table: Table, counts: Mapping[int, int], least: int) -> list[str]:
+    """What the rules can't judge in this trace, in words; ``counts`` are the ranks' iterations."""
     said = ["hangs, dead and missing ranks: a recording can't show them"]
-    counts: dict[int, int] = dict.fromkeys(table.ranks, 0)
     roles: dict[str, int] = defaultdict(int)
     for rank in table.ranks.values():
         roles[rank.role] += 1
-    for _, rows in table:
-        for number in np.unique(rows["rank"]).tolist():
-            counts[number] += 1
     few = [number for number, count in counts.items() if count < least]
     if few:
         shown = ", ".join(map(str, few[:10])) + (", …" if len(few) > 10 else "")

@@ -10,7 +10,18 @@ import numpy.typing as npt
 from argus import _native
 from argus.traces.columns import Chunk, Codes, Floats
 from argus.traces.errors import Notes
-from argus.traces.table import KINDS, NONE, Collective, Rank, Table, empty_rows
+from argus.traces.table import (
+    FARTHEST,
+    KINDS,
+    LONGEST,
+    MOST_ITERATIONS,
+    MOST_RANKS,
+    NONE,
+    Collective,
+    Rank,
+    Table,
+    empty_rows,
+)
 
 REQUIRED = ("rank", "iteration", "phase", "start", "duration")
 COORDINATES = ("dp", "tp", "pp", "cp", "ep")
@@ -38,11 +49,11 @@ def _chunk(chunk: Chunk, table: Table, notes: Notes, run: str | None) -> None:
     names, name_texts = chunk.texts("phase")
     named = np.array([bool(text.strip()) for text in name_texts])[names]
     checks = (
-        ("rank", (rank >= 0) & (rank < 2**31) & (rank == np.floor(rank))),
-        ("iteration", (np.abs(iteration) < 2**53) & (iteration == np.floor(iteration))),
+        ("rank", (rank >= 0) & (rank < MOST_RANKS) & (rank == np.floor(rank))),
+        ("iteration", (iteration >= 0) & (iteration < MOST_ITERATIONS) & (iteration == np.floor(iteration))),
         ("phase", named),
-        ("start", np.isfinite(start)),
-        ("duration", np.isfinite(duration) & (duration >= 0)),
+        ("start", np.abs(start) <= FARTHEST),
+        ("duration", (duration >= 0) & (duration <= LONGEST)),
     )
     valid = np.ones(chunk.rows, dtype=bool)
     for column, passed in checks:

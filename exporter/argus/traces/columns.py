@@ -178,7 +178,7 @@ def json_chunks(path: str, names: Sequence[str], notes: Notes) -> Iterator[Chunk
                     continue
                 try:
                     record = json.loads(line)
-                except ValueError:
+                except (ValueError, RecursionError):
                     record = None
                 if isinstance(record, dict):
                     kept.append(record)

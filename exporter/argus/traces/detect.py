@@ -113,7 +113,7 @@ def _json(path: str, head: bytes) -> Source:
     first = next(line for line in head.splitlines() if line.strip())
     try:
         record = json.loads(first)
-    except ValueError:
+    except (ValueError, RecursionError):
         record = None
     if isinstance(record, dict) and "traceEvents" not in record and len(record) > 1:
         return Source(path, "jsonl", _by_columns(path, list(record)))

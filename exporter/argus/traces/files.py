@@ -6,7 +6,7 @@ import io
 import zlib
 from collections.abc import Iterator
 from contextlib import contextmanager
-from typing import TYPE_CHECKING, BinaryIO, cast
+from typing import TYPE_CHECKING, Any, BinaryIO, cast
 
 if TYPE_CHECKING:
     from _typeshed import WriteableBuffer
@@ -37,7 +37,7 @@ class _Unpacked(io.RawIOBase):
     def readinto(self, buffer: WriteableBuffer) -> int:
         room = memoryview(buffer).cast("B")
         while True:
-            packed = self._packed or self._raw.read(_BLOCK)
+            packed, self._packed = self._packed or self._raw.read(_BLOCK), b""
             if not packed:
                 if self._unpack.eof:
                     return 0
@@ -70,7 +70,7 @@ def open_bytes(path: str) -> Iterator[io.BufferedReader]:
     with open(path, "rb") as raw:
         packed = raw.peek(2)[:2] == b"\x1f\x8b"
         if packed:
-            with io.BufferedReader(cast(io.RawIOBase, _Unpacked(raw)), _BLOCK) as unpacked:
+            with io.BufferedReader(cast(Any, _Unpacked(raw)), _BLOCK) as unpacked:
                 yield unpacked
         else:
             yield raw

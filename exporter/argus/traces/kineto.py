@@ -28,13 +28,16 @@ from argus.traces import kineto_names as names
 from argus.traces.errors import Notes, TraceError
 from argus.traces.intervals import Intervals, clip, complement, length, union
 from argus.traces.kineto_file import KinetoFile
-from argus.traces.table import BUSY, NONE, WALL, Collective, Phase, Rank, Table, empty_rows
+from argus.traces.kineto_marks import Innermost, Mark
+from argus.traces.table import BUSY, MOST_RANKS, NONE, WALL, Collective, Phase, Rank, Table, empty_rows
 
 _DEVICE = frozenset(("kernel", "gpu_memcpy", "gpu_memset", "memcpy", "memset"))
 _LAUNCH = frozenset(("cuda_runtime", "cuda_driver", "hip_runtime", "runtime"))
 _MARKS = frozenset(("user_annotation", "cpu_op", "operator"))
 _CATEGORIES = _DEVICE | _LAUNCH | _MARKS
-_STEP = re.compile(r"ProfilerStep#(\d+)")
+_STEP = re.compile(r"ProfilerStep#(\d{1,15})$")
+
+_FARTHEST_NS = 1 << 60
 
 _Row = tuple[int, int, int, int, int, float]
 """Iteration, phase, collective, begin and end in ns, bytes."""
@@ -59,12 +62,12 @@ class _Events:
     steps: dict[int, tuple[int, int]] = field(default_factory=dict)
     work: list[_Work] = field(default_factory=list)
     launches: dict[int, tuple[object, int]] = field(default_factory=dict)
-    phases: dict[object, list[tuple[int, int, Any]]] = field(default_factory=lambda: defaultdict(list))
-    collectives: dict[object, list[tuple[int, int, Any]]] = field(default_factory=lambda: defaultdict(list))
+    phases: dict[object, list[Mark]] = field(default_factory=lambda: defaultdict(list))
+    collectives: dict[object, list[Mark]] = field(default_factory=lambda: defaultdict(list))
     engine: set[object] = field(default_factory=set)  # threads of autograd's engine
     main: set[object] = field(default_factory=set)  # threads that mark iterations
 
-    def waits(self) -> Iterator[tuple[int, int, Any]]:
+    def waits(self) -> Iterator[Mark]:
         """Collectives that the host waits for; NCCL's run on the device."""
         for marks in self.collectives.values():
             yield from (mark for mark in marks if mark[2][0][0] != "nccl")
@@ -104,9 +107,9 @@ class Reader:
 
     def _rank(self, path: str, distributed: dict[str, Any]) -> int:
         rank = distributed.get("rank")
-        if isinstance(rank, int) and rank >= 0:
+        if isinstance(rank, int) and 0 <= rank < MOST_RANKS:
             return rank
-        found = re.search(r"rank[-_.]?(\d+)", os.path.basename(path))
+        found = re.search(r"rank[-_.]?(\d{1,9})", os.path.basename(path))
         if found:
             return int(found[1])
         raise TraceError(
@@ -144,6 +147,8 @@ class Reader:
             self._origin = begin
         begin -= self._origin
         end = begin + max(0, round(event.get("dur", 0) * 1000))
+        if begin < -_FARTHEST_NS or end > _FARTHEST_NS:
+            raise ValueError("beyond any clock")
         thread = (event.get("pid"), event.get("tid"))
         if category in _LAUNCH:
             events.launches[int(args["correlation"])] = (thread, begin)
@@ -163,8 +168,8 @@ class Reader:
     def _emit(self, rank: int, world: int, events: _Events) -> None:
         numbers = sorted(events.steps)
         begins = [events.steps[number][0] for number in numbers]
-        phase_at = _Innermost(events.phases)
-        mark_at = _Innermost(events.collectives)
+        phase_at = Innermost(events.phases)
+        mark_at = Innermost(events.collectives)
         device: dict[int, dict[Phase, list[tuple[int, int]]]] = defaultdict(lambda: defaultdict(list))
         engine = events.engine - events.main
         rows: list[_Row] = []
@@ -253,33 +258,3 @@ class Reader:
 
 def _array(spans: list[tuple[int, int]]) -> Intervals:
     return np.array(spans, dtype=np.int64).reshape(-1, 2)
-
-
-class _Innermost:
-    """Finds the innermost interval at a moment on a thread; the intervals of one thread nest."""
-
-    def __init__(self, marks: dict[object, list[tuple[int, int, Any]]]) -> None:
-        self._begins: dict[object, list[int]] = {}
-        self._marks: dict[object, list[tuple[int, int, Any]]] = {}
-        self._parents: dict[object, list[int]] = {}
-        for thread, spans in marks.items():
-            ordered = sorted(spans, key=lambda span: (span[0], -span[1]))
-            self._marks[thread] = ordered
-            self._begins[thread] = [span[0] for span in ordered]
-            parents: list[int] = []
-            stack: list[int] = []
-            for index, (begin, _, _) in enumerate(ordered):
-                while stack and ordered[stack[-1]][1] <= begin:
-                    stack.pop()
-                parents.append(stack[-1] if stack else -1)
-                stack.append(index)
-            self._parents[thread] = parents
-
-    def __call__(self, thread: object, at: int) -> Any:
-        if thread not in self._marks:
-            return None
-        marks, parents = self._marks[thread], self._parents[thread]
-        index = bisect_right(self._begins[thread], at) - 1
-        while index >= 0 and marks[index][1] <= at:
-            index = parents[index]
-        return marks[index][2] if index >= 0 else None

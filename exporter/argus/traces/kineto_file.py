@@ -56,6 +56,9 @@ class KinetoFile:
                 return
             try:
                 event, position = self._decoder.raw_decode(buffer, position)
+            except RecursionError:
+                self._notes.add(self.path, "damaged in an event (nested too deeply), read up to there")
+                return
             except ValueError:
                 more = text.read()
                 if not more or len(buffer) - position > _LONGEST_EVENT:
@@ -94,7 +97,7 @@ class KinetoFile:
             return
         try:
             info, _ = self._decoder.raw_decode(text, found.end())
-        except ValueError:
+        except (ValueError, RecursionError):
             return
         if isinstance(info, dict):
             self.distributed = info

@@ -15,7 +15,19 @@ import numpy as np
 
 from argus.traces.columns import Chunk
 from argus.traces.errors import Notes
-from argus.traces.table import NONE, WALL, Collective, Rank, Rows, Table, empty_rows
+from argus.traces.table import (
+    FARTHEST,
+    LONGEST,
+    MOST_ITERATIONS,
+    MOST_RANKS,
+    NONE,
+    WALL,
+    Collective,
+    Rank,
+    Rows,
+    Table,
+    empty_rows,
+)
 
 REQUIRED = ("dp_rank", "stage", "rank", "step", "optype", "start_ts", "duration")
 
@@ -47,6 +59,17 @@ _TRANSFER = {
 _DATA_PARALLEL = frozenset(("grads-reduce-scatter", "params-all-gather"))
 _TENSOR_PARALLEL = frozenset(("layernorm-grads-all-reduce",))
 _ENDS = frozenset(("embedding-grads-all-reduce",))
+
+
+_VALID = {
+    "dp_rank": (0, MOST_RANKS - 1, True),
+    "stage": (0, MOST_RANKS - 1, True),
+    "rank": (0, MOST_RANKS - 1, True),
+    "step": (0, MOST_ITERATIONS - 1, True),
+    "start_ts": (-FARTHEST, FARTHEST, False),
+    "duration": (0, LONGEST, False),
+}
+"""Lowest and highest valid value of a column, and whether it holds whole numbers."""
 
 
 class _Place:
@@ -95,11 +118,10 @@ def _chunk(
     ops, texts = chunk.texts("optype")
     valid = np.array([bool(text.strip()) for text in texts])[ops]
     for name, column in numbers.items():
-        passed = np.isfinite(column)
-        if name not in ("start_ts", "duration", "step"):
-            passed &= (column >= 0) & (column < 2**31)
-        if name == "duration":
-            passed &= column >= 0
+        low, high, whole = _VALID[name]
+        passed = (column >= low) & (column <= high)
+        if whole:
+            passed &= column == np.floor(column)
         bad = valid & ~passed
         if bad.any():
             where = f"row {chunk.first_row + int(np.argmax(bad))}"

@@ -41,6 +41,13 @@ WALL = -1
 BUSY = -2
 """Phase of a row that states its iteration's busy seconds on that rank, for formats that know them."""
 
+LONGEST = 1e7
+"""Seconds above which a duration is a mistake: four months."""
+FARTHEST = 1e11
+"""Seconds from zero beyond which a start is a mistake: three thousand years."""
+MOST_RANKS = 2**31
+MOST_ITERATIONS = 2**53
+
 _IN_MEMORY = 32 << 20
 """Bytes of rows that are kept in memory before the temporary file goes to disk."""
 
@@ -161,6 +168,14 @@ class Table:
     def iterations(self) -> list[int]:
         """Numbers of the recorded iterations, ascending."""
         return sorted(self._runs)
+
+    def iterations_by_rank(self) -> dict[int, int]:
+        """How many iterations each rank has."""
+        counts = dict.fromkeys(self.ranks, 0)
+        for _, rows in self:
+            for rank in np.unique(rows["rank"]).tolist():
+                counts[rank] += 1
+        return counts
 
     def read(self, iteration: int) -> Rows:
         """Rows of one iteration, ordered by rank, then start, then the longest first."""
