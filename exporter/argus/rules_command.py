@@ -44,7 +44,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     )  # fmt: skip
     parser.add_argument(
         "--object-label", action="append", default=[], metavar="NAME=VALUE",
-        help="with --format operator: label of the object, by which an operator selects rules; may be repeated",
+        help="with --format operator: label of the object, by which rules are selected; may be repeated",
     )  # fmt: skip
 
 
