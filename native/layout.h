@@ -36,6 +36,9 @@
 #define ARGUS_DEVICE_PHASES (ARGUS_MAX_PHASES + 1) /* those of the host, and one more */
 #define ARGUS_DEVICE_OUTSIDE (ARGUS_DEVICE_PHASES - 1) /* launched outside of every phase */
 #define ARGUS_KERNEL_QUANTILES 3 /* 0.5, 0.9, 0.99 */
+#define ARGUS_FLIGHT_MOST 65536  /* events of one ring */
+#define ARGUS_FLIGHT_NAMES 1024  /* names that one ring can refer to */
+#define ARGUS_FLIGHT_NO_NAME 0xffffu
 
 /* Exponential histogram, Prometheus native schema 3: 8 buckets per octave.
  * Bucket 0 holds everything up to 2^-20 s, bucket i (1..256) holds
@@ -58,6 +61,12 @@ enum argus_section_id {
     ARGUS_SECTION_DEVICE = 10,
     ARGUS_SECTION_DEVICE_PHASES = 11,
     ARGUS_SECTION_DEVICE_ITERATIONS = 12,
+    /* The flight recorder (flight.h); absent where it is off. */
+    ARGUS_SECTION_FLIGHT = 13, /* a ring for each enum argus_flight_writer */
+    ARGUS_SECTION_FLIGHT_EVENTS = 14,
+    ARGUS_SECTION_FLIGHT_NAMES = 15,
+    ARGUS_SECTION_FLIGHT_KERNELS = 16,
+    ARGUS_SECTION_FLIGHT_KERNEL_NAMES = 17,
 };
 
 enum argus_kind {
@@ -80,6 +89,23 @@ enum argus_attribution {
     ARGUS_ATTRIBUTION_MEMSET = 2,
     ARGUS_ATTRIBUTION_CALL = 3,
     ARGUS_ATTRIBUTION_API = 4,
+};
+
+enum argus_flight_writer {
+    ARGUS_FLIGHT_TRACER = 0, /* phases, collectives, iterations, pauses */
+    ARGUS_FLIGHT_KERNEL = 1, /* what ran on the device */
+    ARGUS_FLIGHT_WRITERS = 2,
+};
+
+enum argus_flight_type {
+    ARGUS_FLIGHT_PHASE = 1,      /* name: index of the phase; value: exclusive nanoseconds */
+    ARGUS_FLIGHT_COLLECTIVE = 2, /* name: index of the collective; lane: lowest bits of its sequence
+                                  * number; value: bytes of payload */
+    ARGUS_FLIGHT_ITERATION = 3,  /* value: its number, as the user counts */
+    ARGUS_FLIGHT_PAUSE = 4,      /* name: of this ring's names */
+    ARGUS_FLIGHT_ON_DEVICE = 5,  /* kernel, copy or memset.  detail: enum argus_kernel_class; name: of
+                                  * this ring's names, or ARGUS_FLIGHT_NO_NAME; lane: stream;
+                                  * value: device << 32 | correlation id */
 };
 
 struct argus_section {
@@ -248,6 +274,29 @@ struct argus_device_iteration {
     /* By the phase that launched them: union of kernels and copies. */
     uint64_t compute[ARGUS_DEVICE_PHASES];
     uint64_t communication[ARGUS_DEVICE_PHASES];
+};
+
+/* ---- the flight recorder: the last events as they were ---- */
+
+/* Event n is in record n % records of the ring's section of events.  Those from
+ * `head` - records + 1 on are whole: the one before may be giving way to event
+ * `head`. */
+struct argus_flight_ring {
+    uint64_t head;  /* events written since the start */
+    uint64_t names; /* records of the ring's section of names in use */
+};
+
+struct argus_flight_event {
+    uint64_t begin;    /* CLOCK_MONOTONIC */
+    uint64_t duration;
+    /* From the lowest bit: type (8 bits, enum argus_flight_type), detail (8),
+     * name (16), lane (32). */
+    uint64_t what;
+    uint64_t value;
+};
+
+struct argus_flight_name {
+    char text[128];
 };
 
 #endif

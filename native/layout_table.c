@@ -92,10 +92,24 @@ static const struct field source_fields[] = {
     FIELD(source, name), FIELD(source, enabled), FIELD(source, events),
     FIELD(source, dropped), FIELD(source, cost), FIELD(source, last_event),
 };
+static const struct field flight_ring_fields[] = {
+    FIELD(flight_ring, head),
+    FIELD(flight_ring, names),
+};
+static const struct field flight_event_fields[] = {
+    FIELD(flight_event, begin),
+    FIELD(flight_event, duration),
+    FIELD(flight_event, what),
+    FIELD(flight_event, value),
+};
+static const struct field flight_name_fields[] = {
+    FIELD(flight_name, text),
+};
 static const struct table tables[] = {
     TABLE(section), TABLE(header),    TABLE(identity), TABLE(state),
     TABLE(histogram), TABLE(phase),   TABLE(collective), TABLE(iteration_collective),
     TABLE(iteration), TABLE(work),    TABLE(source),
+    TABLE(flight_ring), TABLE(flight_event), TABLE(flight_name),
 };
 
 static const struct constant {
@@ -124,6 +138,22 @@ static const struct constant {
     CONSTANT(SECTION_ITERATIONS),
     CONSTANT(SECTION_WORK),
     CONSTANT(SECTION_SOURCES),
+    CONSTANT(SECTION_FLIGHT),
+    CONSTANT(SECTION_FLIGHT_EVENTS),
+    CONSTANT(SECTION_FLIGHT_NAMES),
+    CONSTANT(SECTION_FLIGHT_KERNELS),
+    CONSTANT(SECTION_FLIGHT_KERNEL_NAMES),
+    CONSTANT(FLIGHT_MOST),
+    CONSTANT(FLIGHT_NAMES),
+    CONSTANT(FLIGHT_NO_NAME),
+    CONSTANT(FLIGHT_TRACER),
+    CONSTANT(FLIGHT_KERNEL),
+    CONSTANT(FLIGHT_WRITERS),
+    CONSTANT(FLIGHT_PHASE),
+    CONSTANT(FLIGHT_COLLECTIVE),
+    CONSTANT(FLIGHT_ITERATION),
+    CONSTANT(FLIGHT_PAUSE),
+    CONSTANT(FLIGHT_ON_DEVICE),
     CONSTANT(KIND_COMPUTE),
     CONSTANT(KIND_HOST),
     CONSTANT(KIND_COMMUNICATION),

@@ -10,6 +10,7 @@
 #include <stddef.h>
 #include <sys/types.h>
 
+#include "flight.h"
 #include "layout.h"
 
 #define ARGUS_SAMPLES 64 /* occurrences of a collective remembered within an iteration */
@@ -43,6 +44,7 @@ struct argus_segment {
     struct argus_iteration *iterations;
     struct argus_work *work;
     struct argus_source *sources;
+    struct argus_flight flight[ARGUS_FLIGHT_WRITERS];
 
     unsigned phases_used, collectives_used, work_used, sources_used;
     uint64_t completed_iterations;
@@ -68,7 +70,8 @@ void argus_copy_text(char *field, size_t size, const char *text, size_t length);
 /* Creates a segment; path NULL: anonymous memory.  `created` 0: now.  The file
  * appears under its name when it is complete.  Returns 0, or an errno with
  * nothing left behind; EAGAIN: no lock could be had. */
-int argus_segment_create(struct argus_segment *segment, const char *path, uint64_t created);
+int argus_segment_create(struct argus_segment *segment, const char *path, uint64_t created,
+                         struct argus_flight_sizes flight);
 
 /* state: enum argus_run_state, or 0 to leave it.  ENDED also removes the file. */
 void argus_segment_close(struct argus_segment *segment, uint64_t state);

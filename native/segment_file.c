@@ -41,8 +41,29 @@ static void place(struct plan *plan, uint32_t id, size_t record_bytes, uint32_t 
     plan->bytes = (plan->bytes + record_bytes * records + 63) & ~(size_t)63;
 }
 
+/* The flight recorder comes last: who wants the rest need not read it. */
+static const struct flight_sections {
+    uint32_t events, names, most_names;
+} flight_sections[ARGUS_FLIGHT_WRITERS] = {
+    {ARGUS_SECTION_FLIGHT_EVENTS, ARGUS_SECTION_FLIGHT_NAMES, 16}, /* kinds of pauses */
+    {ARGUS_SECTION_FLIGHT_KERNELS, ARGUS_SECTION_FLIGHT_KERNEL_NAMES, ARGUS_FLIGHT_NAMES},
+};
+
+static void place_flight(struct plan *plan, const struct argus_flight_sizes *sizes) {
+    if (sizes->events[ARGUS_FLIGHT_TRACER] == 0 && sizes->events[ARGUS_FLIGHT_KERNEL] == 0)
+        return;
+    place(plan, ARGUS_SECTION_FLIGHT, sizeof(struct argus_flight_ring), ARGUS_FLIGHT_WRITERS);
+    for (unsigned i = 0; i < ARGUS_FLIGHT_WRITERS; i++) {
+        const struct flight_sections *its = &flight_sections[i];
+        if (sizes->events[i] == 0)
+            continue;
+        place(plan, its->events, sizeof(struct argus_flight_event), argus_flight_capacity(sizes->events[i]));
+        place(plan, its->names, sizeof(struct argus_flight_name), its->most_names);
+    }
+}
+
 /* Decides where everything goes. */
-static struct plan make_plan(void) {
+static struct plan make_plan(const struct argus_flight_sizes *flight) {
     struct plan plan = {.bytes = (sizeof(struct argus_header) + 63) & ~(size_t)63};
     place(&plan, ARGUS_SECTION_IDENTITY, sizeof(struct argus_identity), 1);
     place(&plan, ARGUS_SECTION_STATE, sizeof(struct argus_state), 1);
@@ -52,6 +73,7 @@ static struct plan make_plan(void) {
     place(&plan, ARGUS_SECTION_ITERATIONS, sizeof(struct argus_iteration), ARGUS_ITERATION_SLOTS);
     place(&plan, ARGUS_SECTION_WORK, sizeof(struct argus_work), ARGUS_MAX_WORK);
     place(&plan, ARGUS_SECTION_SOURCES, sizeof(struct argus_source), ARGUS_MAX_SOURCES);
+    place_flight(&plan, flight);
     return plan;
 }
 
@@ -72,6 +94,21 @@ static void find_sections(struct argus_segment *segment, const struct plan *plan
     segment->iterations = section(segment, plan, ARGUS_SECTION_ITERATIONS);
     segment->work = section(segment, plan, ARGUS_SECTION_WORK);
     segment->sources = section(segment, plan, ARGUS_SECTION_SOURCES);
+}
+
+static void find_flight(struct argus_segment *segment, const struct plan *plan,
+                        const struct argus_flight_sizes *sizes) {
+    struct argus_flight_ring *rings = section(segment, plan, ARGUS_SECTION_FLIGHT);
+    for (unsigned i = 0; i < ARGUS_FLIGHT_WRITERS; i++) {
+        struct argus_flight *flight = &segment->flight[i];
+        if (sizes->events[i] == 0)
+            continue;
+        flight->events = section(segment, plan, flight_sections[i].events);
+        flight->names = section(segment, plan, flight_sections[i].names);
+        flight->ring = &rings[i];
+        flight->mask = argus_flight_capacity(sizes->events[i]) - 1;
+        flight->most_names = flight_sections[i].most_names;
+    }
 }
 
 static void fill(struct argus_segment *segment, const struct plan *plan, uint64_t created) {
@@ -148,9 +185,10 @@ static int give_up(struct argus_segment *segment, char *temporary, int failure) 
     return failure;
 }
 
-int argus_segment_create(struct argus_segment *segment, const char *path, uint64_t created) {
+int argus_segment_create(struct argus_segment *segment, const char *path, uint64_t created,
+                         struct argus_flight_sizes flight) {
     static int watching_forks;
-    struct plan plan = make_plan();
+    struct plan plan = make_plan(&flight);
     char *temporary = NULL;
     int failure = 0;
 
@@ -186,6 +224,7 @@ int argus_segment_create(struct argus_segment *segment, const char *path, uint64
         argus_guard_add(segment->base, segment->bytes, segment->fd, &segment->lost);
 
     find_sections(segment, &plan);
+    find_flight(segment, &plan, &flight);
     fill(segment, &plan, created);
     __atomic_thread_fence(__ATOMIC_RELEASE);
     memcpy(segment->header->magic, ARGUS_MAGIC, sizeof segment->header->magic);

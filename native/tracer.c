@@ -36,6 +36,22 @@ static void publish_source(struct argus_tracer *t) {
     argus_store(&t->source->last_event, t->last);
 }
 
+/* ---- the flight recorder ---- */
+
+static inline void record(const struct argus_tracer *t, unsigned type, unsigned detail, unsigned name,
+                          uint32_t lane, uint64_t begin, uint64_t end, uint64_t value) {
+    if (t->flight != NULL)
+        argus_flight_add(t->flight, type, detail, name, lane, begin, end - begin, value);
+}
+
+static inline void record_phase(const struct argus_tracer *t, const struct argus_open *open, uint64_t now) {
+    if (open->collective >= 0)
+        record(t, ARGUS_FLIGHT_COLLECTIVE, 0, (unsigned)open->collective, (uint32_t)open->sequence,
+               open->begin, now, open->bytes);
+    else
+        record(t, ARGUS_FLIGHT_PHASE, 0, open->phase, 0, open->begin, now, open->exclusive);
+}
+
 /* ---- life ---- */
 
 static void forget_in_child(void) { argus_tracer.active = 0; }
@@ -53,6 +69,8 @@ int argus_tracer_start(struct argus_segment *segment, double cost_per_event) {
     memset(t, 0, sizeof *t);
     t->generation = generation;
     t->segment = segment;
+    if (segment->flight[ARGUS_FLIGHT_TRACER].events != NULL)
+        t->flight = &segment->flight[ARGUS_FLIGHT_TRACER];
     t->cost_per_event = cost_per_event;
     t->source = argus_segment_source(segment, (struct argus_text){"phases", 6});
     t->last = clock_now();
@@ -75,6 +93,7 @@ void argus_tracer_stop(void) {
     t->active = 0;
     t->segment = NULL;
     t->source = NULL;
+    t->flight = NULL;
 }
 
 void argus_tracer_release(struct argus_segment *segment) {
@@ -159,6 +178,7 @@ static void end(unsigned phase, int collective) {
     if (at < 0)
         return; /* begun before the tracer started */
     settle(t, now);
+    record_phase(t, &t->open[at], now);
     finish_phase(t, &t->open[at]);
     if (collective >= 0)
         finish_collective(t, &t->open[at], now);
@@ -210,6 +230,7 @@ static void write_iteration(struct argus_tracer *t, uint64_t now, const uint64_t
         take_pause_apart(t, now);
     uint64_t iteration = number != NULL ? *number : t->next_number;
     t->next_number = iteration + 1;
+    record(t, ARGUS_FLIGHT_ITERATION, 0, 0, 0, t->iteration_begin, now, iteration);
     argus_segment_end_iteration(t->segment, iteration, now, now - t->iteration_begin - t->iteration_paused,
                                 UINT64_MAX);
     t->iteration_begin = now;
@@ -272,7 +293,9 @@ void argus_tracer_pause(struct argus_text kind) {
     settle(t, now);
     if (t->pauses++ != 0)
         return;
-    t->pause_begin = now;
+    t->pause_begin = t->pause_since = now;
+    if (t->flight != NULL)
+        t->pause_name = argus_flight_name(t->flight, kind.data, kind.length);
     if (t->blocks && t->owner == 0)
         t->iteration_begin = 0; /* the next one begins where its block begins */
     argus_segment_pause(t->segment, kind, now);
@@ -287,5 +310,6 @@ void argus_tracer_resume(void) {
     if (--t->pauses != 0)
         return;
     take_pause_apart(t, now);
+    record(t, ARGUS_FLIGHT_PAUSE, 0, t->pause_name, 0, t->pause_since, now, 0);
     argus_segment_resume(t->segment);
 }

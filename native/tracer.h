@@ -30,12 +30,15 @@ struct argus_tracer {
     unsigned coordinates; /* changes when communicators must be named again */
     struct argus_segment *segment;
     struct argus_source *source;
+    struct argus_flight *flight; /* NULL: off */
+    unsigned pause_name;         /* in the flight recorder, of the open pause */
     uint64_t last; /* when time was last accounted for */
     unsigned depth, overflow;
     struct argus_open open[ARGUS_DEPTH];
 
     unsigned pauses;      /* open ones, nested */
-    uint64_t pause_begin;
+    uint64_t pause_since;
+    uint64_t pause_begin;  /* of the part that is not accounted for yet */
     uint64_t paused_total; /* of closed pauses, since the start */
 
     uint64_t owner;           /* token of the open iteration block; 0: none */

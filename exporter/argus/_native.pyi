@@ -87,6 +87,8 @@ class Segment:
         gpu_uuid: str = "",
         pci_bus_id: str = "",
         created: int | None = None,
+        flight_events: int = 0,
+        flight_kernels: int = 0,
     ) -> Segment: ...
     @property
     def path(self) -> str | None: ...

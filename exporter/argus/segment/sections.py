@@ -24,7 +24,7 @@ _CAPS = {
     "WORK": layout.CONSTANTS["MAX_WORK"],
     "SOURCES": layout.CONSTANTS["MAX_SOURCES"],
 }
-_NAMES = {number: name for name, number in layout.SECTIONS.items()}
+_NAMES = {number: name for name, number in layout.SECTIONS.items() if name in _CAPS}
 
 
 class SegmentError(ValueError):

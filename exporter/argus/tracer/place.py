@@ -50,7 +50,7 @@ def create_segment(*, run_id: str, rank: int, **identity: Any) -> Segment:
             return Segment(path, run_id=run_id, rank=rank, **identity)
         except OSError as error:
             raise PlaceError(
-                f"no segment in {directory}: {error.strerror}; make room there (256 KiB a rank) "
+                f"no segment in {directory}: {error.strerror}; make room there (up to 2 MiB a rank) "
                 "or set ARGUS_DIR to another directory that the exporter reads"
             ) from None
 

@@ -16,9 +16,10 @@ from typing import Any
 from argus import _native
 from argus.tracer.cost import cost_of_a_phase
 from argus.tracer.ending import Ending
+from argus.tracer.flight import sizes as flight_sizes
 from argus.tracer.identity import Identity, detect
 from argus.tracer.parallel import Coordinates, Layout
-from argus.tracer.place import PlaceError, create_segment
+from argus.tracer.place import PlaceError, base_directory, create_segment
 from argus.tracer.topology import Topology
 
 _log = logging.getLogger("argus")
@@ -161,6 +162,7 @@ def _start(identity: Identity, topology: Topology) -> None:
     global _session, _off_reason
     cost = cost_of_a_phase()
     topology.refresh()
+    flight = flight_sizes(os.environ, base_directory())
     segment = create_segment(
         run_id=identity.run_id,
         rank=identity.rank,
@@ -169,6 +171,8 @@ def _start(identity: Identity, topology: Topology) -> None:
         local_rank=identity.local_rank,
         world_size=identity.world_size,
         attempt=identity.attempt,
+        flight_events=flight.events,
+        flight_kernels=flight.kernels,
         **asdict(topology.coordinates),
     )
     session = _Session(identity, topology, segment, os.getpid())
@@ -180,6 +184,8 @@ def _start(identity: Identity, topology: Topology) -> None:
         raise
     _session = session
     _off_reason = ""
+    if flight.complaint:
+        report(flight.complaint)
     session.ending = Ending(finish)
 
 
