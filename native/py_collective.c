@@ -1,4 +1,5 @@
 /* collective(): communication phases with operation, communicator and payload. */
+#include "lock.h"
 #include "python.h"
 #include "tracer.h"
 
@@ -54,8 +55,11 @@ static int open_record(channel_object *self, PyObject *group_id, int64_t members
     int index = -1, ready = 1;
     for (int i = 0; i < 3 && ready; i++)
         ready = (kept[i] = argus_utf8(given[i], &text[i])) != NULL;
-    if (ready)
+    if (ready) {
+        argus_lock();
         index = argus_segment_collective(argus_tracer.segment, text[0], text[1], text[2], members, nodes);
+        argus_unlock();
+    }
     for (int i = 0; i < 3; i++)
         Py_XDECREF(kept[i]);
     return index;
@@ -90,17 +94,22 @@ static PyObject *collective_enter(PyObject *object, PyObject *Py_UNUSED(unused))
         self->generation = argus_tracer.generation;
         self->index = channel->index;
         self->phase_index = channel->phase_index;
+        argus_lock();
         if (self->index < 0)
             argus_tracer_drop();
         argus_tracer_begin_collective(self->phase_index, self->index, self->bytes);
+        argus_unlock();
     }
     return Py_NewRef(object);
 }
 
 static PyObject *collective_exit(PyObject *object, PyObject *const *Py_UNUSED(args), Py_ssize_t Py_UNUSED(count)) {
     const collective_object *self = (collective_object *)object;
-    if (argus_tracer.active && self->generation == argus_tracer.generation)
+    if (argus_tracer.active && self->generation == argus_tracer.generation) {
+        argus_lock();
         argus_tracer_end_collective(self->phase_index, self->index);
+        argus_unlock();
+    }
     Py_RETURN_NONE;
 }
 

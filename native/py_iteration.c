@@ -1,4 +1,5 @@
 /* iteration(), mark(), pause(), work(). */
+#include "lock.h"
 #include "python.h"
 #include "tracer.h"
 
@@ -30,8 +31,11 @@ static PyObject *iteration_enter(PyObject *object, PyObject *Py_UNUSED(unused)) 
             self->generation = argus_tracer.generation;
             self->depth = 0;
         }
-        if (self->depth++ == 0)
+        if (self->depth++ == 0) {
+            argus_lock();
             argus_tracer_begin_iteration(self->token);
+            argus_unlock();
+        }
     }
     return Py_NewRef(object);
 }
@@ -39,8 +43,10 @@ static PyObject *iteration_enter(PyObject *object, PyObject *Py_UNUSED(unused)) 
 static PyObject *iteration_exit(PyObject *object, PyObject *const *args, Py_ssize_t count) {
     iteration_object *self = (iteration_object *)object;
     if (self->depth != 0 && --self->depth == 0 && argus_tracer.active) {
+        argus_lock();
         argus_tracer_end_iteration(self->token, self->numbered ? &self->number : NULL,
                                    count > 0 && args[0] != Py_None);
+        argus_unlock();
         argus_iterated();
     }
     Py_RETURN_NONE;
@@ -85,8 +91,11 @@ static PyObject *iteration(PyObject *Py_UNUSED(module), PyObject *const *args, P
 
 static void dealloc_iteration(PyObject *object) {
     iteration_object *self = (iteration_object *)object;
-    if (self->depth != 0 && argus_tracer.active)
+    if (self->depth != 0 && argus_tracer.active) {
+        argus_lock();
         argus_tracer_abandon_iteration(self->token);
+        argus_unlock();
+    }
     argus_free_object(object);
 }
 
@@ -101,7 +110,9 @@ static PyObject *mark(PyObject *Py_UNUSED(module), PyObject *const *args, Py_ssi
     if (begin < 0)
         return NULL;
     if (argus_tracer.active) {
+        argus_lock();
         argus_tracer_mark(numbered ? &number : NULL, begin);
+        argus_unlock();
         argus_iterated();
     }
     Py_RETURN_NONE;
@@ -117,7 +128,9 @@ static PyObject *pause_enter(PyObject *object, PyObject *Py_UNUSED(unused)) {
             self->depth = 0;
         }
         self->depth++;
+        argus_lock();
         argus_tracer_pause(self->text);
+        argus_unlock();
     }
     return Py_NewRef(object);
 }
@@ -126,8 +139,11 @@ static void leave_pause(pause_object *self) {
     if (self->depth == 0)
         return;
     self->depth--;
-    if (argus_tracer.active && self->generation == argus_tracer.generation)
+    if (argus_tracer.active && self->generation == argus_tracer.generation) {
+        argus_lock();
         argus_tracer_resume();
+        argus_unlock();
+    }
 }
 
 static PyObject *pause_exit(PyObject *object, PyObject *const *Py_UNUSED(args), Py_ssize_t Py_UNUSED(count)) {
@@ -166,7 +182,9 @@ static void dealloc_pause(PyObject *object) {
 
 static void drop_work(PyObject *unit) {
     PyErr_Clear();
+    argus_lock();
     argus_tracer_drop();
+    argus_unlock();
     argus_report("work(%U=...): an amount is a number >= 0, and at most 16 pairs of unit and phase are kept; "
                  "what does not fit is left out", unit);
 }
@@ -178,9 +196,14 @@ static void add_work(PyObject *unit, PyObject *value, struct argus_text phase) {
     Py_XDECREF(number);
     PyObject *kept = argus_utf8(unit, &text);
     /* Converting may have run Python code: the tracer may have stopped. */
-    if (kept == NULL || !(amount >= 0 && amount < 1e300) || !argus_tracer.active ||
-        argus_segment_work(argus_tracer.segment, text, phase, amount) < 0) {
-        if (argus_tracer.active)
+    if (argus_tracer.active) {
+        int added = 0;
+        if (kept != NULL && amount >= 0 && amount < 1e300) {
+            argus_lock();
+            added = argus_segment_work(argus_tracer.segment, text, phase, amount) == 0;
+            argus_unlock();
+        }
+        if (!added)
             drop_work(unit);
     }
     PyErr_Clear();

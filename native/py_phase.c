@@ -1,4 +1,5 @@
 /* phase(): named intervals, as context managers and decorators. */
+#include "lock.h"
 #include "python.h"
 #include "tracer.h"
 
@@ -30,27 +31,34 @@ static void resolve(phase_object *self) {
 
 struct argus_phase_ref argus_phase_resolve(PyObject *phase) {
     phase_object *self = (phase_object *)phase;
+    argus_lock();
     if (self->generation != argus_tracer.generation)
         resolve(self);
+    argus_unlock();
     return self->ref;
 }
 
 static PyObject *phase_enter(PyObject *object, PyObject *Py_UNUSED(unused)) {
     if (argus_tracer.active) {
         phase_object *self = (phase_object *)object;
+        argus_lock();
         if (self->generation != argus_tracer.generation)
             resolve(self);
         if (self->ref.overflowed)
             argus_tracer_drop();
         argus_tracer_begin(self->ref.index);
+        argus_unlock();
     }
     return Py_NewRef(object);
 }
 
 static PyObject *phase_exit(PyObject *object, PyObject *const *Py_UNUSED(args), Py_ssize_t Py_UNUSED(count)) {
     phase_object *self = (phase_object *)object;
-    if (argus_tracer.active && self->generation == argus_tracer.generation)
+    if (argus_tracer.active && self->generation == argus_tracer.generation) {
+        argus_lock();
         argus_tracer_end(self->ref.index);
+        argus_unlock();
+    }
     Py_RETURN_NONE;
 }
 
@@ -78,8 +86,11 @@ static int take_kind(phase_object *self, PyObject *kind) {
     self->explicit = 1;
     self->kind = value;
     if (argus_tracer.active && self->generation == argus_tracer.generation &&
-        self->ref.index != ARGUS_OTHER_PHASE)
+        self->ref.index != ARGUS_OTHER_PHASE) {
+        argus_lock();
         argus_segment_set_kind(argus_tracer.segment, self->ref.index, value);
+        argus_unlock();
+    }
     return 0;
 }
 

@@ -2,6 +2,7 @@
 #include <errno.h>
 #include <stdarg.h>
 
+#include "lock.h"
 #include "python.h"
 #include "tracer.h"
 
@@ -32,7 +33,9 @@ void argus_iterated(void) {
     if (!argus_tracer.active)
         return;
     if (argus_tracer.segment->lost) {
+        argus_lock();
         argus_tracer_stop();
+        argus_unlock();
         argus_report("tracing is off: the segment file was truncated by another program; "
                      "keep other programs away from it, and restart the job to trace it again");
         return;
@@ -105,7 +108,9 @@ static PyObject *start(PyObject *Py_UNUSED(module), PyObject *args, PyObject *kw
         return NULL;
     if (argus_tracer.segment != NULL)
         return PyErr_Format(PyExc_RuntimeError, "the tracer is already running");
+    argus_lock();
     int failure = argus_tracer_start(segment, cost);
+    argus_unlock();
     if (failure != 0) {
         errno = failure;
         return PyErr_SetFromErrno(PyExc_OSError);
@@ -121,8 +126,10 @@ static PyObject *stop(PyObject *Py_UNUSED(module), PyObject *args, PyObject *kwa
     PyObject *state = Py_None, *segment = tracer_segment;
     if (!PyArg_ParseTupleAndKeywords(args, kwargs, "|O", names, &state))
         return NULL;
+    argus_lock();
     if (argus_tracer.segment != NULL)
         argus_tracer_stop();
+    argus_unlock();
     if (segment == NULL)
         Py_RETURN_NONE;
     tracer_segment = NULL;
@@ -138,13 +145,14 @@ static PyObject *refresh(PyObject *Py_UNUSED(module), PyObject *Py_UNUSED(unused
 
 static PyObject *status(PyObject *Py_UNUSED(module), PyObject *Py_UNUSED(unused)) {
     const struct argus_tracer *t = &argus_tracer;
+    argus_lock(); /* not while objects are made: a collection of garbage may end an iteration */
     const struct argus_segment *segment = t->segment;
-    return Py_BuildValue("{sNsKsKsKsI}", "active", PyBool_FromLong(t->active), "events",
-                         (unsigned long long)t->events, "dropped",
-                         (unsigned long long)(t->dropped + (segment == NULL ? 0 : segment->dropped)),
-                         "iterations",
-                         (unsigned long long)(segment == NULL ? 0 : segment->completed_iterations),
-                         "open_phases", t->depth);
+    unsigned long long events = t->events, dropped = t->dropped + (segment == NULL ? 0 : segment->dropped);
+    unsigned long long iterations = segment == NULL ? 0 : segment->completed_iterations;
+    unsigned depth = t->depth;
+    argus_unlock();
+    return Py_BuildValue("{sNsKsKsKsI}", "active", PyBool_FromLong(t->active), "events", events, "dropped",
+                         dropped, "iterations", iterations, "open_phases", depth);
 }
 
 static PyObject *set_clock(PyObject *Py_UNUSED(module), PyObject *now) {

@@ -2,6 +2,7 @@
 #include <errno.h>
 #include <string.h>
 
+#include "lock.h"
 #include "python.h"
 #include "tracer.h"
 
@@ -108,7 +109,9 @@ static PyObject *new_segment(PyTypeObject *type, PyObject *args, PyObject *kwarg
 static void close_segment(segment_object *self, uint64_t state) {
     if (self->segment == NULL)
         return;
+    argus_lock();
     argus_tracer_release(self->segment);
+    argus_unlock();
     for (segment_object **link = &own; *link != NULL; link = &(*link)->next)
         if (*link == self) {
             *link = self->next;
@@ -331,8 +334,15 @@ static PyObject *segment_work(PyObject *self, PyObject *args, PyObject *kwargs) 
 
 static PyObject *segment_snapshot(PyObject *self, PyObject *Py_UNUSED(unused)) {
     struct argus_segment *segment = argus_open_segment(self);
-    return segment == NULL ? NULL
-                           : PyBytes_FromStringAndSize((const char *)segment->base, (Py_ssize_t)segment->bytes);
+    if (segment == NULL)
+        return NULL;
+    PyObject *bytes = PyBytes_FromStringAndSize(NULL, (Py_ssize_t)segment->bytes);
+    if (bytes != NULL) {
+        argus_lock();
+        memcpy(PyBytes_AsString(bytes), segment->base, segment->bytes);
+        argus_unlock();
+    }
+    return bytes;
 }
 
 /* ---- attributes ---- */
