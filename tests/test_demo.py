@@ -83,10 +83,13 @@ def test_ctrl_c_stops_everything(tmp_path: Path) -> None:
     )
     try:
         assert demo.stdout is not None
-        first = demo.stdout.readline()
-        run_id = re.search(r"run (demo-\d+)", first)
-        assert run_id is not None, first
-        next(line for line in demo.stdout if "Prometheus  " in line)
+        output = ""
+        while "Prometheus  " not in output:
+            line = demo.stdout.readline()
+            assert line, output
+            output += line
+        run_id = re.search(r"run (demo-\d+)", output)
+        assert run_id is not None, output
         assert len(_processes_of(run_id[1])) >= 1
         demo.send_signal(signal.SIGINT)
         assert demo.wait(30) == 130

@@ -50,6 +50,8 @@ class Stack:
         self.control.mkdir()
         self._segments = directory / "segments"
         self._segments.mkdir()
+        self._temporary = directory / "tmp"
+        self._temporary.mkdir()
         self._binaries = binaries
         self._stop = contextlib.ExitStack()
         self._processes: dict[str, Process] = {}
@@ -76,6 +78,7 @@ class Stack:
             "ARGUS_DIR": str(self._segments),
             "ARGUS_RUN_ID": self.run_id,
             "TORCH_CPP_LOG_LEVEL": "ERROR",
+            "TMPDIR": str(self._temporary),  # torch leaves folders behind
         }
         for name in ("ARGUS_DISABLE", "ARGUS_ROLE", "ARGUS_NODE"):
             environment.pop(name, None)
