@@ -49,7 +49,7 @@ prometheus:
 	@scripts/install-prometheus
 
 prometheus-versions:
-	@scripts/fetch-prometheus-versions "$(ARGUS_PROMETHEUS_VERSIONS)" || \
+	@.ci/prometheus-versions "$(ARGUS_PROMETHEUS_VERSIONS)" || \
 	  echo "make: no newer Prometheus could be fetched; the rules are tested on the installed one only" >&2
 
 clean: ## Remove what was built and installed here
