@@ -46,6 +46,7 @@ class History:
             alert.active = True
             if item["state"] == "firing":
                 alert.fired = alert.fired or beat
+            if item["state"] == "firing" or alert.fired is None:
                 alert.annotations = item["annotations"]
         for key, alert in self.alerts.items():
             if key not in seen:

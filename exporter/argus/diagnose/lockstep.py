@@ -23,12 +23,17 @@ from argus import ruleset
 from argus.diagnose.history import History
 from argus.diagnose.pages import BEAT, numbered
 from argus.diagnose.show import Show
-from argus.prometheus import Prometheus, QueryError
+from argus.prometheus import Prometheus, QueryError, Sample
 
 NOMINAL_MINUTE = 60.0
 DONE = "argus_replay:beat:done"
 """Recorded last of all rules: the page that this evaluation has seen."""
 
+_SLOW = "rank_phase:argus_phase_slow:ratio"
+_OF_KIND = {"compute": "ArgusComputeStraggler", "host": "ArgusHostStall"}
+
+_HELD = 0.55
+"""Part of the interval up to which a scrape is held: it must be answered within 0.8 (show)."""
 _PATIENCE = 120.0
 """Seconds without any progress after which Prometheus is given up."""
 
@@ -115,15 +120,17 @@ def run(
     ]
     try:
         iteration, page = next(pages)
-        show.show(numbered(page, 1))
+        show.show(numbered(b"", 0))
         rules = {"argus.yml": joined_rules(interval_ms)}
         config = configuration(show.address, interval_ms)
         with Prometheus(config, rules, binary=binary, directory=directory, flags=flags) as prometheus:
             history, iterations = History(), [iteration]
+            before = _settle(prometheus, show, interval)
+            show.show(numbered(page, 1))
             for beat in range(1, 1 << 62):
                 following = next(pages, None)
-                _await(prometheus, show, beat, interval)
-                history.take(beat, prometheus.client.alerts())
+                _await(prometheus, show, beat, before, interval)
+                history.take(beat, _suspects(prometheus) + prometheus.client.alerts())
                 progress(beat)
                 if following is None:
                     if beat > len(iterations):
@@ -137,22 +144,74 @@ def run(
     raise AssertionError("unreachable")
 
 
-def _await(prometheus: Prometheus, show: Show, beat: int, interval: float) -> None:
+def _settle(prometheus: Prometheus, show: Show, interval: float) -> int:
+    """Return at a moment at which the first page can be shown; the number of evaluations before it.
+
+    Scrapes and evaluations come at fixed but arbitrary moments of the interval.
+    Where a scrape comes less than about half an interval before an evaluation,
+    it is held until that is over, so that the next one finds a page that was
+    stored long before; otherwise it is answered when it comes.
+    """
+    first = _next_evaluation(prometheus, 0, interval)
+    if time.monotonic() - show.arrived < _HELD * interval:
+        show.hold()
+        return _next_evaluation(prometheus, first, interval)
+    show.hold()
+    return first
+
+
+def _next_evaluation(prometheus: Prometheus, count: int, interval: float) -> int:
+    """Wait for an evaluation after the first ``count``; the number of evaluations."""
+    for _, evaluations in _progress(prometheus, interval):
+        if evaluations > count:
+            return evaluations
+    raise AssertionError("unreachable")
+
+
+def _await(prometheus: Prometheus, show: Show, beat: int, before: int, interval: float) -> None:
     """Wait until the page of ``beat`` has been evaluated, and once only."""
-    # One query: the last page seen, and how many evaluations have seen any.
-    query = f'{DONE} or label_replace(count_over_time({DONE}[10d]), "of", "evaluations", "", "")'
-    deadline = time.monotonic() + max(_PATIENCE, 20 * interval)
-    while True:
-        try:
-            samples = prometheus.client.query(query)
-        except QueryError as error:
-            raise StalledError(f"Prometheus does not answer: {error}\n{prometheus.tail()}") from error
-        done = next((int(s.value) for s in samples if "of" not in s.labels), 0)
-        evaluations = next((int(s.value) for s in samples if "of" in s.labels), 0)
-        if evaluations > done or show.repeated:
+    for done, evaluations in _progress(prometheus, interval):
+        if evaluations - before > done or show.repeated:
             raise LostBeatError
         if done == beat:
             return
-        if prometheus.poll() is not None or time.monotonic() > deadline:
-            raise StalledError(f"Prometheus stopped evaluating the rules:\n{prometheus.tail()}")
+
+
+def _progress(prometheus: Prometheus, interval: float) -> Iterator[tuple[int, int]]:
+    """The last page that was evaluated, and the number of evaluations, asked again and again."""
+    query = f'{DONE} or label_replace(count_over_time({DONE}[10d]), "of", "evaluations", "", "")'
+    deadline = time.monotonic() + max(_PATIENCE, 20 * interval)
+    while prometheus.poll() is None and time.monotonic() < deadline:
+        samples = _ask(prometheus, query)
+        yield (
+            next((int(s.value) for s in samples if "of" not in s.labels), 0),
+            next((int(s.value) for s in samples if "of" in s.labels), 0),
+        )
         time.sleep(min(0.05, interval / 20))
+    raise StalledError(f"Prometheus stopped evaluating the rules:\n{prometheus.tail()}")
+
+
+def _suspects(prometheus: Prometheus) -> list[dict[str, Any]]:
+    """Slow ranks as the rules see them now, as pending warnings: the alerts themselves want to see more."""
+    return [
+        {
+            "labels": {
+                "alertname": _OF_KIND[sample.labels["kind"]],
+                **{name: sample.labels[name] for name in ("phase", "rank", "role", "run_id")},
+                "severity": "warning",
+            },
+            "annotations": {
+                "summary": f"Rank {sample.labels['rank']} takes {sample.value:.2f} times as long "
+                f"as its peers for phase {sample.labels['phase']}"
+            },
+            "state": "pending",
+        }
+        for sample in _ask(prometheus, _SLOW)
+    ]
+
+
+def _ask(prometheus: Prometheus, query: str) -> list[Sample]:
+    try:
+        return prometheus.client.query(query)
+    except QueryError as error:
+        raise StalledError(f"Prometheus does not answer: {error}\n{prometheus.tail()}") from error

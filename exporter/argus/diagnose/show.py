@@ -24,13 +24,15 @@ class _QuietServer(ThreadingHTTPServer):
 
 
 class Show:
-    """Serves the current page; a scrape waits for a new one as long as it may."""
+    """Serves the current page: at first to every scrape, after ``hold`` to one scrape only."""
 
     def __init__(self, interval: float) -> None:
         self._changed = threading.Condition()
         self._page = b""
         self._fresh = False
+        self._at_once = True
         self.repeated = 0
+        self.arrived = 0.0  # time.monotonic() of the last scrape
         shown = self
 
         class Handler(BaseHTTPRequestHandler):
@@ -59,9 +61,15 @@ class Show:
             self._page, self._fresh = page, True
             self._changed.notify_all()
 
+    def hold(self) -> None:
+        """From now on a scrape waits for a new page, and one that gets the same page again is counted."""
+        with self._changed:
+            self._at_once = False
+
     def _next(self, deadline: float) -> bytes:
         with self._changed:
-            while not self._fresh:
+            self.arrived = time.monotonic()
+            while not self._fresh and not self._at_once:
                 left = deadline - time.monotonic()
                 if left <= 0:
                     self.repeated += 1
