@@ -39,7 +39,7 @@ enum argus_kernel_class argus_kernel_class_find(const char *text, size_t length)
 static int matches_any(const char *text, size_t length, const char *patterns) {
     while (*patterns) {
         size_t size = strcspn(patterns, " ");
-        if (size && argus_kernel_match(text, length, patterns, size))
+        if (size && argus_match(text, length, patterns, size))
             return 1;
         patterns += size;
         patterns += *patterns == ' ';

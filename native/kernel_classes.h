@@ -38,10 +38,7 @@ enum argus_kernel_class {
     ARGUS_KERNEL_CLASSES,
 };
 
-#define ARGUS_KERNEL_NAME_MAX 4096   /* bytes of a name that are looked at */
-#define ARGUS_KERNEL_PATTERNS_MAX 256 /* patterns in a user's file */
-#define ARGUS_KERNEL_PATTERN_MAX 200  /* bytes of one */
-#define ARGUS_KERNEL_FILE_MAX 65536   /* bytes of the file */
+#define ARGUS_KERNEL_NAME_MAX 4096 /* bytes of a name that are looked at */
 
 /* The user's own patterns; read once, never changed, safe to share among threads. */
 struct argus_kernel_patterns;

@@ -1,4 +1,4 @@
-/* Kernel names taken apart, and patterns found in them. */
+/* Kernel names taken apart. */
 #define _GNU_SOURCE
 #include <string.h>
 
@@ -121,53 +121,5 @@ void argus_kernel_name_read(struct argus_kernel_name *name, const char *text) {
     if (name->head_length == 0) { /* none of these forms: all of it may tell something */
         head_add(name, text, length);
         name->arguments = 0;
-    }
-}
-
-static int same(const char *text, const char *pattern, size_t length) {
-    for (size_t i = 0; i < length; i++)
-        if (pattern[i] != '?' && pattern[i] != text[i])
-            return 0;
-    return 1;
-}
-
-/* Where in `text` a piece without `*` is found first, or NULL. */
-static const char *find(const char *text, size_t length, const char *piece, size_t size) {
-    if (size == 0)
-        return text;
-    while (size <= length) {
-        if (piece[0] != '?') {
-            const char *next = memchr(text, piece[0], length - size + 1);
-            if (next == NULL)
-                return NULL;
-            length -= (size_t)(next - text);
-            text = next;
-        }
-        if (same(text, piece, size))
-            return text;
-        text++, length--;
-    }
-    return NULL;
-}
-
-int argus_kernel_match(const char *text, size_t length, const char *pattern, size_t pattern_length) {
-    const char *end = pattern + pattern_length;
-    int tied = pattern < end && *pattern == '^', tied_end = pattern + tied < end && end[-1] == '$';
-    pattern += tied;
-    end -= tied_end;
-    for (;; tied = 0) {
-        const char *star = memchr(pattern, '*', (size_t)(end - pattern));
-        size_t size = (size_t)((star ? star : end) - pattern);
-        if (!star && tied_end) /* the last piece: only at the text's end */
-            return size <= length && (!tied || size == length) && same(text + length - size, pattern, size);
-        const char *found = tied ? (size <= length && same(text, pattern, size) ? text : NULL)
-                                 : find(text, length, pattern, size);
-        if (found == NULL)
-            return 0;
-        if (!star)
-            return 1;
-        length -= (size_t)(found - text) + size;
-        text = found + size;
-        pattern = star + 1;
     }
 }

@@ -1,8 +1,9 @@
-/* Between the parts of the kernel classifier: names and patterns as text. */
+/* Between the parts of the kernel classifier: names and rules as text. */
 #ifndef ARGUS_KERNEL_TEXT_H
 #define ARGUS_KERNEL_TEXT_H
 
 #include "kernel_classes.h"
+#include "patterns.h"
 
 #define ARGUS_KERNEL_HEAD_MAX 1024
 
@@ -29,18 +30,11 @@ extern const size_t argus_kernel_rule_count;
 
 void argus_kernel_name_read(struct argus_kernel_name *name, const char *text);
 
-/* Whether a lower-case pattern is found in a text.  `*` stands for any bytes,
- * `?` for one; `^` at the beginning and `$` at the end tie it to the text's.
- * Time: at most length × pattern_length. */
-int argus_kernel_match(const char *text, size_t length, const char *pattern, size_t pattern_length);
-
 /* The class that the user's patterns give, or ARGUS_KERNEL_CLASSES. */
 enum argus_kernel_class argus_kernel_patterns_find(const struct argus_kernel_patterns *patterns,
                                                    const struct argus_kernel_name *name);
 
 /* Class by name, or ARGUS_KERNEL_CLASSES. */
 enum argus_kernel_class argus_kernel_class_find(const char *text, size_t length);
-
-static inline char argus_lower(char c) { return c >= 'A' && c <= 'Z' ? (char)(c + ('a' - 'A')) : c; }
 
 #endif
