@@ -282,3 +282,14 @@ def test_a_nesting_bomb_is_damage(tmp_path: Path) -> None:
     with table:
         assert len(table.read(7)) == 7
     assert "nested too deeply" in "\n".join(notes.lines())
+
+
+def test_a_trace_of_the_cpu_only_says_what_is_missing(tmp_path: Path) -> None:
+    document = made()
+    document["traceEvents"] = [
+        e for e in document["traceEvents"] if e["cat"] in ("user_annotation", "cpu_op")
+    ]
+    table, notes = load([str(write(tmp_path / "trace.json", document))])
+    with table:
+        assert len(table.read(7)) == 2  # wall and busy
+    assert "no GPU work" in "\n".join(notes.lines())
