@@ -61,9 +61,10 @@ enum argus_kernels_state {
 
 struct argus_kernels_api {
     uint32_t version; /* ARGUS_KERNELS_API */
-    /* Loads CUPTI and begins to record; once is enough.  Returns 0, or -1 with
+    /* Loads CUPTI and begins to record; once is enough.  `cupti`: a copy to
+     * take where none is in the process, may be NULL.  Returns 0, or -1 with
      * the reason in status().message. */
-    int (*start)(void);
+    int (*start)(const char *cupti);
     /* `capturing` tells, for the calling thread, whether a CUDA graph is being
      * captured; NULL: nobody knows. */
     void (*attach)(const struct argus_kernels_target *target, int (*capturing)(void));

@@ -245,6 +245,7 @@ struct argus_device {
     uint64_t gaps;         /* how often another profiler took CUPTI */
     uint64_t gap;          /* nanoseconds of that */
     uint64_t jit;          /* nanoseconds of CUDA's own compilation */
+    uint64_t busy;         /* nanoseconds, over the iterations that could be told */
     uint64_t marks;        /* boundaries marked on the device */
     uint64_t memory;       /* bytes of record buffers ever in use */
     /* Records lost, by cause: all of it is in the source's `dropped`. */
@@ -255,11 +256,13 @@ struct argus_device {
     uint64_t dropped_pending; /* too many of one iteration */
 };
 
-/* Device seconds of one occurrence of a phase: computing, or communicating
- * where that is the phase's kind.  The record ARGUS_DEVICE_OUTSIDE holds
- * gpu_idle, one observation per iteration. */
+/* One phase on the device.  The histogram has one observation per occurrence:
+ * computing, or communicating where that is the phase's kind; in the record
+ * ARGUS_DEVICE_OUTSIDE it is gpu_idle, one observation per iteration. */
 struct argus_device_phase {
     struct argus_histogram seconds;
+    uint64_t compute;       /* nanoseconds, over the iterations that could be told */
+    uint64_t communication;
 };
 
 /* What the device did in the iteration of the same slot and ordinal of

@@ -92,6 +92,29 @@ static const struct field source_fields[] = {
     FIELD(source, name), FIELD(source, enabled), FIELD(source, events),
     FIELD(source, dropped), FIELD(source, cost), FIELD(source, last_event),
 };
+static const struct field kernel_fields[] = {
+    FIELD(kernel, name),
+    FIELD(kernel, window_count),
+    FIELD(kernel, window_quantile),
+    FIELD(kernel, seconds),
+};
+static const struct field device_fields[] = {
+    FIELD(device, classes_used),  FIELD(device, attribution),   FIELD(device, records),
+    FIELD(device, iterations),    FIELD(device, incomplete),    FIELD(device, gaps),
+    FIELD(device, gap),           FIELD(device, jit),           FIELD(device, busy),          FIELD(device, marks),
+    FIELD(device, memory),        FIELD(device, dropped_cupti), FIELD(device, dropped_time),
+    FIELD(device, dropped_clock), FIELD(device, dropped_late),  FIELD(device, dropped_pending),
+};
+static const struct field device_phase_fields[] = {
+    FIELD(device_phase, seconds),
+    FIELD(device_phase, compute),
+    FIELD(device_phase, communication),
+};
+static const struct field device_iteration_fields[] = {
+    FIELD(device_iteration, seq),  FIELD(device_iteration, ordinal), FIELD(device_iteration, attributed),
+    FIELD(device_iteration, idle), FIELD(device_iteration, busy),    FIELD(device_iteration, jit),
+    FIELD(device_iteration, compute), FIELD(device_iteration, communication),
+};
 static const struct field flight_ring_fields[] = {
     FIELD(flight_ring, head),
     FIELD(flight_ring, names),
@@ -110,6 +133,7 @@ static const struct table tables[] = {
     TABLE(histogram), TABLE(phase),   TABLE(collective), TABLE(iteration_collective),
     TABLE(iteration), TABLE(work),    TABLE(source),
     TABLE(flight_ring), TABLE(flight_event), TABLE(flight_name),
+    TABLE(kernel),    TABLE(device),  TABLE(device_phase), TABLE(device_iteration),
 };
 
 static const struct constant {
@@ -154,6 +178,19 @@ static const struct constant {
     CONSTANT(FLIGHT_ITERATION),
     CONSTANT(FLIGHT_PAUSE),
     CONSTANT(FLIGHT_ON_DEVICE),
+    CONSTANT(SECTION_KERNELS),
+    CONSTANT(SECTION_DEVICE),
+    CONSTANT(SECTION_DEVICE_PHASES),
+    CONSTANT(SECTION_DEVICE_ITERATIONS),
+    CONSTANT(MAX_KERNEL_CLASSES),
+    CONSTANT(DEVICE_PHASES),
+    CONSTANT(DEVICE_OUTSIDE),
+    CONSTANT(KERNEL_QUANTILES),
+    CONSTANT(ATTRIBUTION_UNDECIDED),
+    CONSTANT(ATTRIBUTION_NONE),
+    CONSTANT(ATTRIBUTION_MEMSET),
+    CONSTANT(ATTRIBUTION_CALL),
+    CONSTANT(ATTRIBUTION_API),
     CONSTANT(KIND_COMPUTE),
     CONSTANT(KIND_HOST),
     CONSTANT(KIND_COMMUNICATION),

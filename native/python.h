@@ -64,6 +64,7 @@ int argus_add_runtime(PyObject *module);     /* start(), stop(), configure(), â€
 int argus_add_segment(PyObject *module);     /* Segment, own_segments() */
 int argus_add_phases(PyObject *module);      /* Phase, phase() */
 int argus_add_collectives(PyObject *module); /* Collective, collective() */
+int argus_add_kernels_link(PyObject *module); /* kernels_start(), kernels_status() */
 int argus_add_iterations(PyObject *module);  /* Iteration, iteration(), mark(), Pause, pause(), work() */
 PyObject *argus_layout(PyObject *module, PyObject *unused);
 

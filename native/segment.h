@@ -44,6 +44,11 @@ struct argus_segment {
     struct argus_iteration *iterations;
     struct argus_work *work;
     struct argus_source *sources;
+    /* NULL where kernels are not traced. */
+    struct argus_kernel *kernels;
+    struct argus_device *device_state;
+    struct argus_device_phase *device_phases;
+    struct argus_device_iteration *device_iterations;
     struct argus_flight flight[ARGUS_FLIGHT_WRITERS];
 
     unsigned phases_used, collectives_used, work_used, sources_used;

@@ -12,6 +12,7 @@
 #include <unistd.h>
 
 #include "guard.h"
+#include "kernels_link.h"
 #include "segment.h"
 #include "sequence.h"
 
@@ -62,8 +63,8 @@ static void place_flight(struct plan *plan, const struct argus_flight_sizes *siz
     }
 }
 
-/* Decides where everything goes. */
-static struct plan make_plan(const struct argus_flight_sizes *flight) {
+/* Decides where everything goes; `device`: with the kernel library's sections. */
+static struct plan make_plan(int device, const struct argus_flight_sizes *flight) {
     struct plan plan = {.bytes = (sizeof(struct argus_header) + 63) & ~(size_t)63};
     place(&plan, ARGUS_SECTION_IDENTITY, sizeof(struct argus_identity), 1);
     place(&plan, ARGUS_SECTION_STATE, sizeof(struct argus_state), 1);
@@ -73,6 +74,13 @@ static struct plan make_plan(const struct argus_flight_sizes *flight) {
     place(&plan, ARGUS_SECTION_ITERATIONS, sizeof(struct argus_iteration), ARGUS_ITERATION_SLOTS);
     place(&plan, ARGUS_SECTION_WORK, sizeof(struct argus_work), ARGUS_MAX_WORK);
     place(&plan, ARGUS_SECTION_SOURCES, sizeof(struct argus_source), ARGUS_MAX_SOURCES);
+    if (device) {
+        place(&plan, ARGUS_SECTION_KERNELS, sizeof(struct argus_kernel), ARGUS_MAX_KERNEL_CLASSES);
+        place(&plan, ARGUS_SECTION_DEVICE, sizeof(struct argus_device), 1);
+        place(&plan, ARGUS_SECTION_DEVICE_PHASES, sizeof(struct argus_device_phase), ARGUS_DEVICE_PHASES);
+        place(&plan, ARGUS_SECTION_DEVICE_ITERATIONS, sizeof(struct argus_device_iteration),
+              ARGUS_ITERATION_SLOTS);
+    }
     place_flight(&plan, flight);
     return plan;
 }
@@ -94,6 +102,10 @@ static void find_sections(struct argus_segment *segment, const struct plan *plan
     segment->iterations = section(segment, plan, ARGUS_SECTION_ITERATIONS);
     segment->work = section(segment, plan, ARGUS_SECTION_WORK);
     segment->sources = section(segment, plan, ARGUS_SECTION_SOURCES);
+    segment->kernels = section(segment, plan, ARGUS_SECTION_KERNELS);
+    segment->device_state = section(segment, plan, ARGUS_SECTION_DEVICE);
+    segment->device_phases = section(segment, plan, ARGUS_SECTION_DEVICE_PHASES);
+    segment->device_iterations = section(segment, plan, ARGUS_SECTION_DEVICE_ITERATIONS);
 }
 
 static void find_flight(struct argus_segment *segment, const struct plan *plan,
@@ -188,7 +200,7 @@ static int give_up(struct argus_segment *segment, char *temporary, int failure) 
 int argus_segment_create(struct argus_segment *segment, const char *path, uint64_t created,
                          struct argus_flight_sizes flight) {
     static int watching_forks;
-    struct plan plan = make_plan(&flight);
+    struct plan plan = make_plan(argus_kernels != NULL, &flight);
     char *temporary = NULL;
     int failure = 0;
 

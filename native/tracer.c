@@ -2,6 +2,7 @@
 
 #include <string.h>
 
+#include "kernels_link.h"
 #include "sequence.h"
 
 struct argus_tracer argus_tracer;
@@ -77,12 +78,14 @@ int argus_tracer_start(struct argus_segment *segment, double cost_per_event) {
     if (t->source != NULL)
         argus_store(&t->source->enabled, 1);
     publish_source(t);
+    argus_kernels_attach(segment);
     t->active = 1;
     return 0;
 }
 
 void argus_tracer_stop(void) {
     struct argus_tracer *t = &argus_tracer;
+    argus_kernels_detach();
     if (t->segment != NULL && argus_segment_writable(t->segment)) {
         argus_segment_open_phase(t->segment, -1, 0);
         argus_segment_resume(t->segment);
@@ -129,11 +132,13 @@ static inline struct argus_open *push(struct argus_tracer *t, unsigned phase, in
     open->thread = pthread_self();
     open->exclusive = 0;
     open->paused = t->pauses != 0;
+    open->occurrence = ++t->occurrences;
     uint64_t now = clock_now(); /* as late as possible: what comes before belongs to the parent */
     settle(t, now);
     open->begin = now;
     t->depth++;
     argus_segment_open_phase(t->segment, (int)phase, now);
+    argus_kernels_tell(t, ARGUS_BOUNDARY_PHASE, now);
     return open;
 }
 
@@ -186,6 +191,7 @@ static void end(unsigned phase, int collective) {
     if ((unsigned)at != t->depth)
         memmove(&t->open[at], &t->open[at + 1], (t->depth - (unsigned)at) * sizeof *t->open);
     show_open(t);
+    argus_kernels_tell(t, ARGUS_BOUNDARY_PHASE, now);
     t->events++;
     if (t->source != NULL) {
         argus_store(&t->source->events, t->events);
@@ -216,6 +222,7 @@ static void begin_recording(struct argus_tracer *t, uint64_t now) {
     t->iteration_begin = now;
     t->iteration_paused = 0;
     argus_segment_reset_iteration(t->segment);
+    argus_kernels_tell(t, ARGUS_BOUNDARY_BEGIN, now);
 }
 
 /* Accounts for the part of an open pause that has passed. */
@@ -235,6 +242,7 @@ static void write_iteration(struct argus_tracer *t, uint64_t now, const uint64_t
                                 UINT64_MAX);
     t->iteration_begin = now;
     t->iteration_paused = 0;
+    argus_kernels_tell(t, ARGUS_BOUNDARY_END, now);
     t->other_cost += clock_now() - now;
     publish_source(t);
 }
@@ -299,6 +307,7 @@ void argus_tracer_pause(struct argus_text kind) {
     if (t->blocks && t->owner == 0)
         t->iteration_begin = 0; /* the next one begins where its block begins */
     argus_segment_pause(t->segment, kind, now);
+    argus_kernels_tell(t, ARGUS_BOUNDARY_PHASE, now);
 }
 
 void argus_tracer_resume(void) {
@@ -312,4 +321,5 @@ void argus_tracer_resume(void) {
     take_pause_apart(t, now);
     record(t, ARGUS_FLIGHT_PAUSE, 0, t->pause_name, 0, t->pause_since, now, 0);
     argus_segment_resume(t->segment);
+    argus_kernels_tell(t, ARGUS_BOUNDARY_PHASE, now);
 }

@@ -15,6 +15,7 @@
 struct argus_open {
     unsigned phase;
     int collective; /* -1: a plain phase */
+    uint32_t occurrence; /* counts them */
     pthread_t thread;
     uint64_t begin;
     uint64_t exclusive;
@@ -34,6 +35,7 @@ struct argus_tracer {
     unsigned pause_name;         /* in the flight recorder, of the open pause */
     uint64_t last; /* when time was last accounted for */
     unsigned depth, overflow;
+    uint32_t occurrences;
     struct argus_open open[ARGUS_DEPTH];
 
     unsigned pauses;      /* open ones, nested */

@@ -86,6 +86,15 @@ COLLECTIVE_SEQUENCE = _rank(
     "group", "group_id", "state",
 )  # fmt: skip
 
+KERNEL_SECONDS = _rank(
+    "argus_kernel_seconds", "histogram", "Duration of one GPU kernel, copy or memset.", "kernel_class",
+)  # fmt: skip
+KERNEL_ATTRIBUTION = _rank(
+    "argus_kernel_attribution", "gauge",
+    "How kernels find the phase that launched them (memset, call, api, none), the value is always 1.",
+    "attribution",
+)  # fmt: skip
+
 WORK = _rank("argus_work_total", "counter", "Units of work processed.", "unit", "phase")
 
 WINDOW_ITERATIONS = _rank(
@@ -118,6 +127,12 @@ WINDOW_COLLECTIVE_BANDWIDTH = _rank(
     "Best bandwidth of one occurrence of the collective in the window.", *_COLLECTIVE,
 )  # fmt: skip
 
+WINDOW_KERNEL_SECONDS = _rank(
+    "argus_window_kernel_seconds", "summary",
+    "Duration of one GPU kernel, copy or memset, over the window.",
+    "kernel_class", quantiles=("0.5", "0.9", "0.99"),
+)  # fmt: skip
+
 TRACER_ENABLED = _rank("argus_tracer_enabled", "gauge", "Whether the source is recording.", "source")
 TRACER_EVENTS = _rank("argus_tracer_events_total", "counter", "Events that the source recorded.", "source")
 TRACER_DROPPED = _rank(
@@ -128,6 +143,17 @@ TRACER_COST = _rank(
 )  # fmt: skip
 TRACER_AGE = _rank(
     "argus_tracer_last_event_age_seconds", "gauge", "Seconds since the source's last event.", "source",
+)  # fmt: skip
+TRACER_GAP = _rank(
+    "argus_tracer_gap_seconds_total", "counter",
+    "Time in which another tool had taken what the source records.", "source",
+)  # fmt: skip
+TRACER_LOST = _rank(
+    "argus_tracer_lost_iterations_total", "counter",
+    "Iterations that the source could not tell, for events of theirs were missing.", "source",
+)  # fmt: skip
+TRACER_MEMORY = _rank(
+    "argus_tracer_memory_bytes", "gauge", "Memory of the source's event buffers.", "source",
 )  # fmt: skip
 
 COLLECTOR_SUCCESS = Metric(

@@ -5,6 +5,7 @@ namespace {
 
 constexpr double kUnitTolerance = 1e-3;      /* nearer to 1 than this is a clock of nanoseconds */
 constexpr double kRateTolerance = 1e-3;      /* NTP slews by at most 5e-4 */
+constexpr double kDrift = 2e-6;              /* doubt that age adds to a sample */
 constexpr double kJitter = 50e3;             /* ns between reading the two clocks, when descheduled */
 constexpr uint64_t kLeastBaseline = 5000000; /* ns over which a rate can be told */
 constexpr uint64_t kNearRealtime = 1000000000;
@@ -18,7 +19,7 @@ void Clock::reset() {
     known_ = false;
 }
 
-void Clock::begin(uint64_t monotonic, uint64_t stamp, uint64_t realtime) {
+void Clock::begin(uint64_t monotonic, uint64_t stamp, uint64_t realtime, uint64_t doubt) {
     uint64_t away = stamp > realtime ? stamp - realtime : realtime - stamp;
     uint64_t apart = stamp > monotonic ? stamp - monotonic : monotonic - stamp;
     known_ = away < kNearRealtime || apart < kNearRealtime;
@@ -26,26 +27,27 @@ void Clock::begin(uint64_t monotonic, uint64_t stamp, uint64_t realtime) {
     period_ = 1;
     since_ = monotonic_ = monotonic;
     first_ = stamp_ = stamp;
+    doubt_ = doubt;
     started_ = true;
 }
 
-void Clock::sample(uint64_t monotonic, uint64_t stamp, uint64_t realtime) {
+void Clock::sample(uint64_t monotonic, uint64_t stamp, uint64_t realtime, uint64_t doubt) {
     if (!started_) {
-        begin(monotonic, stamp, realtime);
+        begin(monotonic, stamp, realtime, doubt);
         return;
     }
     double elapsed = static_cast<double>(monotonic - monotonic_);
     double ticks = static_cast<double>(static_cast<int64_t>(stamp - stamp_));
     if (known_ && absolute(ticks * period_ - elapsed) > kJitter + kRateTolerance * elapsed) {
         changes_++;
-        begin(monotonic, stamp, realtime);
+        begin(monotonic, stamp, realtime, doubt);
         return;
     }
     uint64_t baseline = monotonic - since_;
     if (baseline >= kLeastBaseline) {
         double all = static_cast<double>(static_cast<int64_t>(stamp - first_));
         if (all <= 0) { /* it stands still, or runs backwards: no clock yet */
-            begin(monotonic, stamp, realtime);
+            begin(monotonic, stamp, realtime, doubt);
             return;
         }
         double period = static_cast<double>(baseline) / all;
@@ -59,8 +61,12 @@ void Clock::sample(uint64_t monotonic, uint64_t stamp, uint64_t realtime) {
     } else if (!known_) {
         return; /* the reference stays the epoch's first sample */
     }
-    monotonic_ = monotonic;
-    stamp_ = stamp;
+    /* A better sample, or one as good as the older one has become. */
+    if (doubt <= doubt_ + static_cast<uint64_t>(elapsed * kDrift)) {
+        monotonic_ = monotonic;
+        stamp_ = stamp;
+        doubt_ = doubt;
+    }
 }
 
 } // namespace argus

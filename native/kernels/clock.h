@@ -15,9 +15,10 @@ namespace argus {
 
 class Clock {
   public:
-    /* Both clocks at one moment; realtime: CLOCK_REALTIME of the same moment,
-     * which a stamp that is near to it identifies at once. */
-    void sample(uint64_t monotonic, uint64_t stamp, uint64_t realtime);
+    /* Both clocks at one moment, give or take `doubt` nanoseconds; realtime:
+     * CLOCK_REALTIME of the same moment, which a stamp that is near to it
+     * identifies at once. */
+    void sample(uint64_t monotonic, uint64_t stamp, uint64_t realtime, uint64_t doubt);
 
     /* Whether the stamps of a buffer requested then can be converted. */
     bool valid(uint64_t requested) const { return known_ && requested >= since_; }
@@ -35,7 +36,7 @@ class Clock {
     void reset();
 
   private:
-    void begin(uint64_t monotonic, uint64_t stamp, uint64_t realtime);
+    void begin(uint64_t monotonic, uint64_t stamp, uint64_t realtime, uint64_t doubt);
 
     bool started_ = false;
     bool known_ = false;     /* the rate is known */
@@ -43,8 +44,9 @@ class Clock {
     double period_ = 1;      /* nanoseconds of one tick */
     uint64_t since_ = 0;     /* monotonic time of the epoch's first sample */
     uint64_t first_ = 0;     /* its stamp */
-    uint64_t monotonic_ = 0; /* of the last sample */
+    uint64_t monotonic_ = 0; /* of the sample that stamps are converted by */
     uint64_t stamp_ = 0;
+    uint64_t doubt_ = 0;
     uint64_t changes_ = 0;
 };
 

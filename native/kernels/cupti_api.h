@@ -85,9 +85,10 @@ struct Cupti {
     CuptiResult (*stream_id)(void *context, void *stream, uint8_t own, uint32_t *id); /* optional */
 };
 
-/* Finds CUPTI: a copy that the process has already, $ARGUS_CUPTI, then by the
- * usual names.  Returns null, or why there is none. */
-const char *load_cupti(Cupti *cupti);
+/* Finds CUPTI: a copy that the process has already, $ARGUS_CUPTI, the one at
+ * `path` (may be null), then by the usual names.  Returns null, or why there is
+ * none. */
+const char *load_cupti(Cupti *cupti, const char *path);
 
 /* What a return code means to somebody on call; static text. */
 const char *explain(CuptiResult result);

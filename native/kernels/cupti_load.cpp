@@ -13,13 +13,16 @@ namespace {
 const char *const kNames[] = {"libcupti.so.13", "libcupti.so.12", "libcupti.so.11.8", "libcupti.so.11.7",
                               "libcupti.so.11.6", "libcupti.so"};
 
-void *open_library() {
+void *open_library(const char *path) {
     for (const char *name : kNames)
         if (void *library = dlopen(name, RTLD_NOW | RTLD_LOCAL | RTLD_NOLOAD))
             return library; /* torch's copy: two in one process disturb each other */
     const char *given = getenv("ARGUS_CUPTI");
     if (given != nullptr && given[0] != '\0')
         return dlopen(given, RTLD_NOW | RTLD_LOCAL);
+    if (path != nullptr)
+        if (void *library = dlopen(path, RTLD_NOW | RTLD_LOCAL))
+            return library;
     for (const char *name : kNames)
         if (void *library = dlopen(name, RTLD_NOW | RTLD_LOCAL))
             return library;
@@ -34,8 +37,8 @@ bool find(void *library, const char *name, F *function) {
 
 } // namespace
 
-const char *load_cupti(Cupti *cupti) {
-    void *library = open_library();
+const char *load_cupti(Cupti *cupti, const char *path) {
+    void *library = open_library(path);
     if (library == nullptr)
         return "no libcupti was found; set ARGUS_CUPTI to its path (torch and the CUDA toolkit bring one)";
     if (!find(library, "cuptiActivityRegisterCallbacks", &cupti->register_callbacks) ||

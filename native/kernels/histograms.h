@@ -8,11 +8,13 @@
 
 #include <cstdint>
 
+#include "../kernel_classes.h"
 #include "../kernels_api.h"
 
 namespace argus {
 
-constexpr unsigned kClasses = ARGUS_MAX_KERNEL_CLASSES;
+constexpr unsigned kClasses = ARGUS_KERNEL_CLASSES;
+static_assert(ARGUS_KERNEL_CLASSES <= ARGUS_MAX_KERNEL_CLASSES);
 constexpr unsigned kBuckets = ARGUS_HISTOGRAM_BUCKETS;
 
 /* The window of an iteration, as in exporter/argus/segment/window.py. */

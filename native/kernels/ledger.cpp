@@ -26,6 +26,7 @@ void Ledger::reset() {
     std::memset(reached_, 0, sizeof reached_);
     open();
     broken_ = fresh_ = true;
+    suspect_ = boundaries_->head();
     following_ = anchored_ = launch_seen_ = false;
     unmarked_ = 0;
 }
@@ -33,6 +34,7 @@ void Ledger::reset() {
 void Ledger::open() {
     std::memset(&told_, 0, sizeof told_);
     occurrences_ = 0;
+    kernels_ = 0;
     broken_ = unknown_ = false;
 }
 
@@ -40,7 +42,7 @@ void Ledger::add(const Entry &entry) {
     following_ = following_ || boundaries_->head() != boundaries_->tail();
     if (following_ && !pending_.append(entry)) {
         overflowed_++;
-        broken_ = true;
+        lose();
     }
 }
 
@@ -265,6 +267,7 @@ void Ledger::process(uint32_t first, uint32_t last) {
     Boundary &end = boundaries_->at(last);
     if (fresh_) {
         fresh_ = false;
+        begun_ = first;
         broken_ = boundaries_->at(first).what.type == ARGUS_BOUNDARY_PHASE; /* in the middle of one */
         lost_ = boundaries_->at(first).lost;
     }
@@ -273,6 +276,7 @@ void Ledger::process(uint32_t first, uint32_t last) {
         broken_ = true;
     lost_ = end.lost;
     select(first, last);
+    kernels_ += computing_.size() + communicating_.size();
     account(computing_, first, last, false);
     account(communicating_, first, last, true);
     timeline_.add(computing_, communicating_);
@@ -284,15 +288,20 @@ void Ledger::process(uint32_t first, uint32_t last) {
 
     if (end.what.type == ARGUS_BOUNDARY_END)
         finish(end);
-    if (end.what.type != ARGUS_BOUNDARY_PHASE)
+    if (end.what.type != ARGUS_BOUNDARY_PHASE) {
         open();
+        begun_ = last;
+    }
     anchored_ = end.known;
     boundaries_->release_until(last);
 }
 
 void Ledger::finish(const Boundary &end) {
-    unmarked_ = unknown_ ? unmarked_ + 1 : 0;
-    if (broken_) {
+    /* Marks that are missing while kernels come back do not work; where both
+     * are missing another profiler has taken them, and idleness would be a lie. */
+    if (kernels_ != 0)
+        unmarked_ = unknown_ ? unmarked_ + 1 : 0;
+    if (broken_ || kernels_ == 0 || serial_before(begun_, suspect_)) {
         incomplete_++;
         return;
     }

@@ -42,6 +42,8 @@ class Ledger {
     void reset();
 
     void add(const Entry &entry);
+    /* Records of some iteration that has begun were lost. */
+    void lose() { suspect_ = boundaries_->head(); }
     void marked(uint32_t number, uint32_t id);
     /* Records of calls, for ATTRIBUTION_CALL and ATTRIBUTION_API; times are CLOCK_MONOTONIC. */
     void called(uint64_t start, uint32_t id);
@@ -55,6 +57,7 @@ class Ledger {
     /* Iterations in a row whose boundaries got no id: marks do not work here. */
     unsigned unmarked() const { return unmarked_; }
     void forgive() { unmarked_ = 0; }
+    void forget_counts() { incomplete_ = late_ = overflowed_ = 0; }
     uint64_t incomplete() const { return incomplete_; }
     uint64_t late() const { return late_; }
     uint64_t overflowed() const { return overflowed_; }
@@ -89,6 +92,9 @@ class Ledger {
     bool launch_seen_ = false; /* ATTRIBUTION_API: the last launch before the boundaries resolved so far */
     uint32_t last_launch_ = 0;
     uint64_t lost_ = 0; /* boundaries lost by then */
+    uint32_t suspect_ = 0; /* records were lost of iterations that begin before this boundary */
+    uint32_t begun_ = 0;   /* the boundary where the iteration at hand begins */
+    uint64_t kernels_ = 0; /* of the iteration at hand */
     Told told_ = {};
     uint64_t reached_[2][ARGUS_DEVICE_PHASES] = {}; /* end of the union so far, by kind and phase */
     Occurred occurred_[kOccurrences];

@@ -1,6 +1,6 @@
 #include "marks.h"
 
-#include "driver.h"
+#include "cuda_driver.h"
 
 namespace argus {
 namespace {
@@ -69,10 +69,10 @@ void Marks::demote() {
     uint32_t now = attribution();
     uint32_t next = now;
     failures_ = 0;
-    do
-        next = next == ARGUS_ATTRIBUTION_API || wanted_ != ARGUS_ATTRIBUTION_UNDECIDED ? ARGUS_ATTRIBUTION_NONE
-                                                                                       : next + 1;
-    while (!try_next(next));
+    do {
+        bool last = next == ARGUS_ATTRIBUTION_API || wanted_ != ARGUS_ATTRIBUTION_UNDECIDED;
+        next = last ? static_cast<uint32_t>(ARGUS_ATTRIBUTION_NONE) : next + 1;
+    } while (!try_next(next));
     if (now == ARGUS_ATTRIBUTION_CALL)
         cupti_->enable_driver_call(kDriverGetVersion, 0);
     attribution_.store(next, std::memory_order_release);

@@ -2,8 +2,6 @@
 
 #include <cstring>
 
-#include "classes.h"
-
 namespace argus {
 namespace {
 
@@ -29,7 +27,7 @@ unsigned Names::look(Entry *entry, const char *name) {
     }
     if (entry->name == nullptr)
         used_++;
-    *entry = {name, guard(name), digest, kernel_class_of(name), kRecheck};
+    *entry = {name, guard(name), digest, argus_kernel_classify(name, patterns_), kRecheck};
     return entry->kernel_class;
 }
 

@@ -10,6 +10,8 @@
 
 #include <cstdint>
 
+#include "../kernel_classes.h"
+
 namespace argus {
 
 constexpr unsigned kNames = 8192;  /* slots; half of them are used, then all is forgotten */
@@ -17,6 +19,9 @@ constexpr unsigned kRecheck = 64;
 
 class Names {
   public:
+    /* The user's patterns, which go before the built-in rules; may be null. */
+    void use(const struct argus_kernel_patterns *patterns) { patterns_ = patterns; }
+
     unsigned class_of(const char *name) {
         Entry *entry = find(name);
         if (entry->name == name && entry->guard == guard(name) && --entry->trust != 0)
@@ -37,6 +42,7 @@ class Names {
     Entry *find(const char *name);
     unsigned look(Entry *entry, const char *name);
 
+    const struct argus_kernel_patterns *patterns_ = nullptr;
     Entry entry_[kNames] = {};
     unsigned used_ = 0;
 };

@@ -20,7 +20,10 @@ void Recorder::begin(int (*capturing)(void)) {
     occurrence_ = paused_ = most_depth_ = 0;
     limit_ = UINT32_MAX;
     expensive_ = 0;
-    iteration_ = 0;
+    iteration_ = iteration_cost_ = 0;
+    made_.store(0);
+    lost_.store(0);
+    cost_.store(0);
 }
 
 void Recorder::adapt(uint64_t now) {

@@ -33,8 +33,11 @@ bool Timeline::reserve() {
 }
 
 void Timeline::reset() {
-    for (Spans *spans : {&computing_, &communicating_, &host_, &waiting_, &paused_})
-        spans->clear();
+    computing_.clear();
+    communicating_.clear();
+    host_.clear();
+    waiting_.clear();
+    paused_.clear();
 }
 
 void Timeline::add(const Entries &computing, const Entries &communicating) {
@@ -65,8 +68,11 @@ Elapsed Timeline::advance(uint64_t from, uint64_t to) {
     first_.subtract(second_, host_);
     uint64_t not_busy = first_.length(from, to) - first_.overlap(computing_, from, to);
 
-    for (Spans *spans : {&computing_, &communicating_, &host_, &waiting_, &paused_})
-        spans->drop_before(to);
+    computing_.drop_before(to);
+    communicating_.drop_before(to);
+    host_.drop_before(to);
+    waiting_.drop_before(to);
+    paused_.drop_before(to);
     return {whole - covered, whole - paused - not_busy};
 }
 

@@ -49,5 +49,9 @@ RECORDS: Final[dict[str, np.dtype[Any]]] = {
     "ITERATIONS": _dtype("iteration"),
     "WORK": _dtype("work"),
     "SOURCES": _dtype("source"),
+    "KERNELS": _dtype("kernel"),
+    "DEVICE": _dtype("device"),
+    "DEVICE_PHASES": _dtype("device_phase"),
+    "DEVICE_ITERATIONS": _dtype("device_iteration"),
 }
 """The record of each section."""

@@ -13,7 +13,7 @@ from typing import Any
 import numpy as np
 import numpy.typing as npt
 
-from argus.segment import layout
+from argus.segment import device, layout
 from argus.segment.sections import Bytes, IncompatibleSegment, SegmentError, directory, require
 from argus.segment.state import (
     KINDS,
@@ -59,7 +59,7 @@ def read(snapshot: Bytes, now_ns: int) -> RankState:
     skipped = _Skipped()
     phases = _phases(sections.get(layout.SECTIONS["PHASES"]), int(state["phases_used"]), skipped)
     completed = int(state["iterations"])
-    return RankState(
+    host = RankState(
         now_ns=now_ns,
         incarnation_ns=int(header["incarnation"]),
         created_ns=int(header["created"]),
@@ -82,6 +82,7 @@ def read(snapshot: Bytes, now_ns: int) -> RankState:
         slots=_slots(ring, skipped),
         skipped=skipped.count,
     )
+    return device.merge(host, device.read(sections))
 
 
 class _Skipped:

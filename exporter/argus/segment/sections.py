@@ -12,7 +12,7 @@ from argus.segment import layout
 Bytes: TypeAlias = "bytes | bytearray | memoryview"
 
 MAX_BYTES = 8 << 20
-"""Larger files are no segments of ours (about 250 KB) and are not read."""
+"""Larger files are no segments of ours (about 250 KB, 430 KB with kernels) and are not read."""
 
 _CAPS = {
     "IDENTITY": 1,
@@ -23,6 +23,10 @@ _CAPS = {
     "ITERATIONS": 1024,
     "WORK": layout.CONSTANTS["MAX_WORK"],
     "SOURCES": layout.CONSTANTS["MAX_SOURCES"],
+    "KERNELS": layout.CONSTANTS["MAX_KERNEL_CLASSES"],
+    "DEVICE": 1,
+    "DEVICE_PHASES": layout.CONSTANTS["DEVICE_PHASES"],
+    "DEVICE_ITERATIONS": 1024,
 }
 _NAMES = {number: name for name, number in layout.SECTIONS.items() if name in _CAPS}
 

@@ -10,6 +10,7 @@ import numpy as np
 import numpy.typing as npt
 
 if TYPE_CHECKING:
+    from argus.segment.device import Device
     from argus.segment.window import Window
 
 KINDS = ("compute", "host", "communication", "mixed")
@@ -145,6 +146,8 @@ class RankState:
         open: What is open now, a declared pause before a phase.
         slots: Structured array of the ring's valid iterations, oldest first.
         skipped: Records that were left out because they made no sense.
+        device: What its kernels say; None where none were traced. Phases and slots then hold device
+            seconds (``argus.segment.device``).
     """
 
     now_ns: int
@@ -166,6 +169,7 @@ class RankState:
     sources: tuple[Source, ...]
     slots: npt.NDArray[Any]
     skipped: int
+    device: Device | None = None
 
     @property
     def last_sign_ns(self) -> int:

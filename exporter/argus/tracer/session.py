@@ -14,6 +14,7 @@ from dataclasses import asdict, dataclass
 from typing import Any
 
 from argus import _native
+from argus.tracer import kernels
 from argus.tracer.cost import cost_of_a_phase
 from argus.tracer.ending import Ending
 from argus.tracer.flight import sizes as flight_sizes
@@ -162,6 +163,9 @@ def _start(identity: Identity, topology: Topology) -> None:
     global _session, _off_reason
     cost = cost_of_a_phase()
     topology.refresh()
+    kernels_off = kernels.start()
+    if kernels_off:
+        report(f"kernel tracing is off: {kernels_off}")
     flight = flight_sizes(os.environ, base_directory())
     segment = create_segment(
         run_id=identity.run_id,
@@ -231,5 +235,6 @@ def status() -> dict[str, Any]:
         "node": session.identity.node,
         **asdict(session.topology.coordinates),
         "segment": session.segment.path,
+        "kernels": _native.kernels_status(),
         **counts,
     }

@@ -10,7 +10,16 @@ from __future__ import annotations
 from collections.abc import Callable, Iterable
 from typing import TypeAlias
 
-from argus.exporter.collectors import collectives, identity, iterations, phases, tracer, windows, work
+from argus.exporter.collectors import (
+    collectives,
+    identity,
+    iterations,
+    kernels,
+    phases,
+    tracer,
+    windows,
+    work,
+)
 from argus.exporter.exposition.families import Point
 from argus.exporter.sources import Rank
 
@@ -21,6 +30,7 @@ RANK_COLLECTORS: dict[str, RankCollector] = {
     "iterations": iterations.collect,
     "phases": phases.collect,
     "collectives": collectives.collect,
+    "kernels": kernels.collect,
     "work": work.collect,
     "windows": windows.collect,
     "tracer": tracer.collect,

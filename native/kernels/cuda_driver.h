@@ -1,7 +1,7 @@
 /* The functions of the CUDA driver that marks need; found only where the
  * process has loaded libcuda already. */
-#ifndef ARGUS_DRIVER_H
-#define ARGUS_DRIVER_H
+#ifndef ARGUS_CUDA_DRIVER_H
+#define ARGUS_CUDA_DRIVER_H
 
 #include <cstddef>
 #include <cstdint>

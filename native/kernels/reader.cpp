@@ -1,0 +1,105 @@
+#include "reader.h"
+
+namespace argus {
+namespace {
+
+/* GPU and host clocks are brought together by CUPTI, a little off. */
+constexpr uint64_t kBefore = 1000000000, kAfter = 10000000;
+
+bool is_overhead_of_cupti(uint32_t kind) {
+    return kind == kOverheadFlush || kind == kOverheadInstrumentation || kind == kOverheadResource ||
+           kind == kOverheadBufferRequest;
+}
+
+} // namespace
+
+void Reader::read(const Filled &filled, uint64_t now) {
+    usable_ = clock_->valid(filled.requested);
+    earliest_ = filled.requested > kBefore ? filled.requested - kBefore : 0;
+    latest_ = now + kAfter;
+    uint8_t *record = nullptr;
+    CuptiResult result;
+    while ((result = cupti_->next_record(filled.data, filled.valid, &record)) == kSuccess) {
+        uint32_t kind = field<uint32_t>(record, offset::kind), number;
+        switch (kind) {
+        case kConcurrentKernel:
+        case kKernel: {
+            const char *name = field<const char *>(record, offset::kernel_name);
+            unsigned kernel_class = name == nullptr ? unsigned{ARGUS_KERNEL_OTHER} : names_.class_of(name);
+            device(record, kernel_class, field<uint32_t>(record, offset::kernel_correlation));
+            break;
+        }
+        case kMemcpy:
+            device(record, ARGUS_KERNEL_MEMCPY, field<uint32_t>(record, offset::copy_correlation));
+            break;
+        case kMemset:
+            if (marks_->is_mark(record, &number))
+                ledger_->marked(number, field<uint32_t>(record, offset::copy_correlation));
+            else
+                device(record, ARGUS_KERNEL_MEMSET, field<uint32_t>(record, offset::copy_correlation));
+            break;
+        default:
+            host(record, kind);
+        }
+    }
+    if (result != kMaxLimitReached && result != kInvalidKind)
+        counts_.broken++;
+}
+
+void Reader::device(const uint8_t *record, unsigned kernel_class, uint32_t correlation) {
+    uint64_t start = field<uint64_t>(record, offset::start), end = field<uint64_t>(record, offset::end);
+    if (start == 0 || end < start) {
+        counts_.dropped_time++;
+        return;
+    }
+    if (!usable_) {
+        counts_.dropped_clock++;
+        return;
+    }
+    start = clock_->to_monotonic(start);
+    end = clock_->to_monotonic(end);
+    if (start < earliest_ || end > latest_ || end < start) {
+        counts_.dropped_clock++; /* stamped by the clock that was in force before */
+        return;
+    }
+    counts_.records++;
+    histograms_->add(kernel_class, end - start);
+    ledger_->add({start, end, correlation,
+                  static_cast<uint32_t>(argus_kernel_is_communication(
+                      static_cast<enum argus_kernel_class>(kernel_class)))});
+}
+
+void Reader::host(const uint8_t *record, uint32_t kind) {
+    switch (kind) {
+    case kDriver:
+    case kRuntime: {
+        if (!usable_)
+            break;
+        uint32_t id = field<uint32_t>(record, offset::api_correlation);
+        uint64_t start = clock_->to_monotonic(field<uint64_t>(record, offset::api_start));
+        if (marks_->attribution() == ARGUS_ATTRIBUTION_API)
+            ledger_->launched(start, id);
+        else if (kind == kDriver && field<uint32_t>(record, offset::api_callback) == kDriverGetVersion)
+            ledger_->called(start, id);
+        break;
+    }
+    case kJit:
+    case kOverhead: {
+        bool jit = kind == kJit;
+        uint64_t start = field<uint64_t>(record, jit ? offset::start : offset::overhead_start);
+        uint64_t end = field<uint64_t>(record, jit ? offset::end : offset::overhead_end);
+        if (!usable_ || start == 0 || end < start)
+            break;
+        uint64_t took = clock_->to_monotonic(end) - clock_->to_monotonic(start);
+        if (jit)
+            counts_.jit += took;
+        else if (is_overhead_of_cupti(field<uint32_t>(record, offset::overhead_kind)))
+            counts_.overhead += took;
+        break;
+    }
+    default:
+        break; /* of a kind that another tool has enabled */
+    }
+}
+
+} // namespace argus

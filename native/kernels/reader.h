@@ -1,0 +1,54 @@
+/* From a buffer of CUPTI's records to histograms and the ledger. */
+#ifndef ARGUS_READER_H
+#define ARGUS_READER_H
+
+#include <cstdint>
+
+#include "clock.h"
+#include "cupti_api.h"
+#include "histograms.h"
+#include "ledger.h"
+#include "marks.h"
+#include "names.h"
+#include "pool.h"
+
+namespace argus {
+
+struct Counts {
+    uint64_t records;       /* kernels, copies and memsets in the histograms */
+    uint64_t dropped_time;  /* no or impossible time stamps */
+    uint64_t dropped_clock; /* the clock changed while the buffer was filled */
+    uint64_t broken;        /* buffers with a part that CUPTI itself can't read */
+    uint64_t jit;           /* nanoseconds of CUDA's own compilation */
+    uint64_t overhead;      /* nanoseconds that CUPTI says it took */
+};
+
+class Reader {
+  public:
+    Reader(const Cupti *cupti, const Clock *clock, const Marks *marks, Histograms *histograms, Ledger *ledger)
+        : cupti_(cupti), clock_(clock), marks_(marks), histograms_(histograms), ledger_(ledger) {}
+
+    void use(const struct argus_kernel_patterns *patterns) { names_.use(patterns); }
+    /* Moments later than `now` are impossible. */
+    void read(const Filled &filled, uint64_t now);
+    const Counts &counts() const { return counts_; }
+    void forget_counts() { counts_ = {}; }
+
+  private:
+    void device(const uint8_t *record, unsigned kernel_class, uint32_t correlation);
+    void host(const uint8_t *record, uint32_t kind);
+
+    const Cupti *cupti_;
+    const Clock *clock_;
+    const Marks *marks_;
+    Histograms *histograms_;
+    Ledger *ledger_;
+    Names names_;
+    Counts counts_ = {};
+    uint64_t earliest_ = 0, latest_ = 0; /* possible moments, of the buffer at hand */
+    bool usable_ = false;                /* the clock was the same all the time */
+};
+
+} // namespace argus
+
+#endif
