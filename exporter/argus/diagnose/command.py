@@ -76,7 +76,7 @@ def _run(args: argparse.Namespace, progress: Progress) -> int:
     with table:
         for line in notes.lines():
             progress.clear()
-            print(f"argus diagnose: left out: {line}", file=sys.stderr)
+            print(f"argus diagnose: {line}", file=sys.stderr)
         if binary is None:
             progress.clear()
             _print_summary(table, notes, args.json)

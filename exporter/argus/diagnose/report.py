@@ -35,7 +35,7 @@ def lines(verdict: Verdict) -> Iterator[str]:
             yield from _wrap(f"{_summary(accusation)}, since iteration {accusation.first_iteration}", "  - ")
     yield ""
     yield from _cost(verdict)
-    for title, items in (("Not judged", verdict.unjudged), ("Left out while reading", verdict.skipped)):
+    for title, items in (("Not judged", verdict.unjudged), ("Noticed while reading", verdict.skipped)):
         if items:
             yield f"{title}:"
             for item in items:

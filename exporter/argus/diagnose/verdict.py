@@ -68,7 +68,7 @@ class Verdict:
         unjudged: What could not be judged, in words.
         lost_gpu_hours: Recorded lost time times the number of ranks in the run.
         slowdown: Job time over job time without the culprits' excess; None: not told.
-        skipped: What was left out while reading, in words.
+        skipped: What was left out or noticed while reading, in words.
     """
 
     run_id: str

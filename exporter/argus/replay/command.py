@@ -97,7 +97,7 @@ def _run(args: argparse.Namespace, progress: Progress, stop: Event) -> int:
     with table:
         progress.clear()
         for line in notes.lines():
-            print(f"argus replay: left out: {line}", file=sys.stderr)
+            print(f"argus replay: {line}", file=sys.stderr)
         for rank in table.ranks.values():
             rank.run_id = args.run_id or rank.run_id
         if args.segments_dir:

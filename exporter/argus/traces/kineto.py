@@ -96,9 +96,7 @@ class Reader:
                 "call profiler.step() at the end of every iteration"
             )
         if not events.work:
-            self._notes.add(
-                path, "no GPU work in it, so no phase has seconds; profile ProfilerActivity.CUDA too"
-            )
+            self._notes.add(path, "no GPU work, so phases have no seconds; profile ProfilerActivity.CUDA too")
         rank = self._rank(path, file.distributed)
         world_size = file.distributed.get("world_size")
         world = world_size if isinstance(world_size, int) else -1
