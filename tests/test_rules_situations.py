@@ -304,7 +304,7 @@ def test_a_hang_accuses_the_rank_that_sits_in_compute(promtool: str, tmp_path: P
     simulation.run(700)
     verdict = simulation.judge(promtool, tmp_path)
     assert accused(verdict) == {("ArgusRunHung",), ("ArgusHangSuspect", "3")}
-    assert (verdict.first("ArgusHangSuspect", "critical") or 999) <= 300 + 120 + 45
+    assert (verdict.first("ArgusHangSuspect", "critical") or 999) <= 300 + 120 + 60
     assert (verdict.first("ArgusRunHung", "critical") or 999) <= 300 + 120 + 90
 
 

@@ -124,9 +124,11 @@ class Options:
     alert_labels: Mapping[str, str] = field(default_factory=dict)
 
     def __post_init__(self) -> None:
-        if not 0 < self.scrape_interval <= 120:
-            # Prometheus forgets a sample after five minutes, so two must fit with room to spare.
-            raise RulesetError(f"a scrape interval of {self.scrape_interval} s can't work; take 1 s to 120 s")
+        if not 0 < self.scrape_interval <= 60:
+            # Prometheus forgets a sample after five minutes, and some groups run every fourth scrape.
+            raise RulesetError(
+                f"a scrape interval of {self.scrape_interval:g} s can't work; take 1 s to 60 s"
+            )
         if not 0 < self.time_scale <= 1:
             raise RulesetError(f"time_scale is {self.time_scale}; it must be above 0 and at most 1")
 
