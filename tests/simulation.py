@@ -270,9 +270,19 @@ class Simulation:
             action()
         self.now = until
 
-    def judge(self, promtool: str, folder: Path) -> Verdict:
-        """Evaluate the rules over everything that was scraped, as often as they would be."""
-        files = ruleset.render(self.scrape_interval)
+    def rules(self) -> dict[str, str]:
+        """The shipped rules for this scrape interval."""
+        return ruleset.render(self.scrape_interval)
+
+    def judge(self, promtool: str, folder: Path, rules: Mapping[str, str] | None = None) -> Verdict:
+        """Evaluate the rules over everything that was scraped, as often as they would be.
+
+        Args:
+            promtool: Its path.
+            folder: For its files.
+            rules: In the place of the shipped ones.
+        """
+        files = self.rules() if rules is None else rules
         for name, text in files.items():
             (folder / name).write_text(text)
         times = [t * self.scrape_interval for t in range(1, math.floor(self.now / self.scrape_interval) + 1)]

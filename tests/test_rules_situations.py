@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import random
+import re
 from pathlib import Path
 
 import pytest
@@ -257,12 +258,18 @@ def test_all_ranks_change_speed_together(promtool: str, tmp_path: Path, scrape_i
 
         return work
 
-    for number, (scale, period) in enumerate([(0.3, 307), (1, 211), (5, 433)]):
-        simulation.job(together(scale, period), 6, run_id=f"r{number}")
+    for number, (scale, period) in enumerate([(0.3, 253), (1, 211), (5, 433), (1, 149)]):
+        simulation.job(together(scale, period), 5, run_id=f"r{number}")
     simulation.run(1300)
-    slow = {"ArgusComputeStraggler", "ArgusHostStall", "ArgusStageImbalance", "ArgusWorkImbalance"}
-    verdict = simulation.judge(promtool, tmp_path)
-    assert {alert for alert, *_ in verdict.ever()} & slow == set()
+
+    def slow(verdict: Verdict) -> set[str]:
+        symptoms = {"ArgusIterationJitter", "ArgusIterationRegression"}
+        return {alert for alert, *_ in verdict.ever()} - symptoms
+
+    assert slow(simulation.judge(promtool, tmp_path)) == set()
+    # Those scraped first do look slow, at one evaluation: without `for:` somebody would be accused.
+    hasty = {name: re.sub(r"\bfor: \S+", "for: 0s", text) for name, text in simulation.rules().items()}
+    assert "ArgusComputeStraggler" in slow(simulation.judge(promtool, tmp_path, hasty))
 
 
 @pytest.mark.parametrize("scale", [0.3, 10.0], ids=["many iterations in a window", "four"])
