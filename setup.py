@@ -65,8 +65,9 @@ class Build(build_ext):
 
 native = Extension(
     "argus._native",
-    sources=_sources("*.c"),
-    depends=_sources("*.h"),
+    sources=[*_sources("*.c"), *_sources("nvtx/*.c")],
+    depends=[*_sources("*.h"), *_sources("nvtx/*.h")],
+    include_dirs=["native"],
     define_macros=[("Py_LIMITED_API", "0x030A0000"), ("ARGUS_VERSION", f'"{VERSION}"')],
     extra_compile_args=C_FLAGS,
     py_limited_api=True,

@@ -2,10 +2,19 @@
 
 #include <dlfcn.h>
 
+#include "lock.h"
+
 const struct argus_kernels_api *argus_kernels, *argus_kernels_attached;
 int (*argus_is_capturing)(void), (*argus_is_profiling)(void);
 
-static int is_capturing(void) { return argus_is_capturing != NULL && argus_is_capturing(); }
+static int is_capturing(void) {
+    return argus_is_capturing != NULL && !argus_without_gil && argus_is_capturing();
+}
+
+void argus_kernels_ask_profiler(void) {
+    if (argus_kernels_attached != NULL && argus_is_profiling != NULL)
+        argus_kernels_attached->profiler(argus_is_profiling());
+}
 
 const char *argus_kernels_start(const char *library, const char *cupti) {
     static struct argus_kernels_status status;
@@ -53,8 +62,8 @@ void argus_kernels_boundary(const struct argus_tracer *tracer, uint32_t type, ui
     }
     if (type == ARGUS_BOUNDARY_END) {
         boundary.ordinal = tracer->segment->completed_iterations;
-        if (argus_is_profiling != NULL)
-            argus_kernels_attached->profiler(argus_is_profiling());
+        if (!argus_shared) /* else argus_iterated() asks: not under the lock */
+            argus_kernels_ask_profiler();
     }
     argus_kernels_attached->boundary(&boundary);
 }

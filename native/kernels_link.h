@@ -20,6 +20,9 @@ extern int (*argus_is_profiling)(void);
  * text, or the library's). */
 const char *argus_kernels_start(const char *library, const char *cupti);
 
+/* Asks Python whether torch.profiler records, and tells the library. */
+void argus_kernels_ask_profiler(void);
+
 void argus_kernels_attach(struct argus_segment *segment);
 void argus_kernels_detach(void);
 

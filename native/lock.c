@@ -2,7 +2,7 @@
 
 #include <stdlib.h>
 
-int argus_shared;
+int argus_shared, argus_without_gil;
 pthread_mutex_t argus_mutex = PTHREAD_MUTEX_INITIALIZER;
 
 /* A child must not inherit the lock from a thread that it doesn't have. */

@@ -13,6 +13,8 @@
 
 extern int argus_shared; /* decided when the library is loaded */
 extern pthread_mutex_t argus_mutex;
+/* The event at hand is NVTX's: its thread may not call Python.  Under the lock. */
+extern int argus_without_gil;
 
 static inline void argus_lock(void) {
     if (argus_shared)

@@ -1,5 +1,6 @@
 /* iteration(), mark(), pause(), work(). */
 #include "lock.h"
+#include "nvtx/events.h"
 #include "python.h"
 #include "tracer.h"
 
@@ -33,6 +34,7 @@ static PyObject *iteration_enter(PyObject *object, PyObject *Py_UNUSED(unused)) 
         }
         if (self->depth++ == 0) {
             argus_lock();
+            argus_nvtx_outranked = argus_tracer.generation;
             argus_tracer_begin_iteration(self->token);
             argus_unlock();
         }
@@ -111,6 +113,7 @@ static PyObject *mark(PyObject *Py_UNUSED(module), PyObject *const *args, Py_ssi
         return NULL;
     if (argus_tracer.active) {
         argus_lock();
+        argus_nvtx_outranked = argus_tracer.generation;
         argus_tracer_mark(numbered ? &number : NULL, begin);
         argus_unlock();
         argus_iterated();

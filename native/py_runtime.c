@@ -2,6 +2,7 @@
 #include <errno.h>
 #include <stdarg.h>
 
+#include "kernels_link.h"
 #include "lock.h"
 #include "python.h"
 #include "tracer.h"
@@ -40,6 +41,8 @@ void argus_iterated(void) {
                      "keep other programs away from it, and restart the job to trace it again");
         return;
     }
+    if (argus_shared)
+        argus_kernels_ask_profiler();
     uint64_t count = argus_tracer.segment->completed_iterations;
     if (count > FIRST_ITERATIONS || iterated_function == NULL)
         return;

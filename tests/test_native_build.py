@@ -48,7 +48,8 @@ def build(compiler: str, target: Path, *flags: str) -> None:
             "-DPy_LIMITED_API=0x030A0000",
             version,
             f"-I{sysconfig.get_path('include')}",
-            *map(str, sorted(NATIVE.glob("*.c"))),
+            f"-I{NATIVE}",
+            *map(str, sorted([*NATIVE.glob("*.c"), *NATIVE.glob("nvtx/*.c")])),
             "-o",
             str(target),
         ],
@@ -86,7 +87,7 @@ def test_only_the_stable_interface_is_used() -> None:
     macros = {"_Py_NoneStruct", "_Py_TrueStruct", "_Py_FalseStruct", "_Py_Dealloc", "_PyObject_New"}
     assert {name for name in private if not name.endswith("_SizeT")} <= macros
     defined = [name[-1] for name in names if name[-2] == "T"]
-    assert defined == ["PyInit__native"]
+    assert defined == ["InitializeInjectionNvtx2", "PyInit__native"]
 
 
 PYTHONS = sorted(Path.home().glob(".pyenv/versions/3.1[0-9]*/bin/python"))
