@@ -176,6 +176,13 @@ BUILD_INFO = Metric(
     "argus_exporter_build_info", "gauge",
     "Version of the exporter, the value is always 1.", ("version", "layout_version", "pythonversion"),
 )  # fmt: skip
+SNAPSHOTS = Metric(
+    "argus_exporter_snapshots_total", "counter",
+    "Alerts that named ranks of this node, by what became of their snapshot (written, limited, failed).",
+    ("outcome",),
+)  # fmt: skip
+SNAPSHOTS_KEPT = Metric("argus_exporter_snapshots", "gauge", "Snapshots of flight recorders on disk.", ())
+SNAPSHOTS_BYTES = Metric("argus_exporter_snapshots_bytes", "gauge", "Size of the snapshots on disk.", ())
 
 METRICS: tuple[Metric, ...] = tuple(value for value in globals().copy().values() if isinstance(value, Metric))
 """The catalogue, in exposition order."""

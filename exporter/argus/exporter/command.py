@@ -13,9 +13,10 @@ from pathlib import Path
 from argus._native import __version__
 from argus.exporter.exposition import text
 from argus.exporter.exposition.families import CLASSIC_EXPONENTS
+from argus.exporter.flight.store import default_directory
 from argus.exporter.lifecycle import RETENTION_S
 from argus.exporter.registry import COLLECTORS, Registry
-from argus.exporter.service import Exporter, Options, file_source
+from argus.exporter.service import Exporter, Options, SnapshotOptions, file_source
 from argus.exporter.web.config import WebConfigError
 from argus.exporter.web.server import DEFAULT_PORT, AddressError
 from argus.segment.files import DEFAULT_BASE
@@ -67,6 +68,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
         help="how long a dead rank stays announced as down, and a finished run's count of ended ranks "
         f"stays; then a dead rank's file is removed (default {RETENTION_S:.0f})",
     )  # fmt: skip
+    _add_flight(parser.add_argument_group("flight recorder"))
     collectors = parser.add_argument_group("collectors")
     collectors.add_argument(
         "--histogram.classic", dest="classic", type=_flag, default=True, metavar="true|false",
@@ -86,6 +88,37 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     parser.add_argument("--version", action="version", version=f"argus exporter {__version__}")
 
 
+def _add_flight(flight: argparse._ArgumentGroup) -> None:
+    flight.add_argument(
+        "--flight.trace", dest="trace", type=_flag, default=True, metavar="true|false",
+        help="serve what ranks did last at /trace, for argus trace --exporter and Perfetto (default true)",
+    )  # fmt: skip
+    flight.add_argument(
+        "--flight.alerts", dest="alerts", type=_flag, default=True, metavar="true|false",
+        help="take Alertmanager's webhook at /alerts: an alert that names a rank of this node leads to a "
+        "snapshot of it and of two peers, listed at /snapshots (default true)",
+    )  # fmt: skip
+    flight.add_argument(
+        "--snapshots.directory", dest="snapshots", type=Path, metavar="DIR",
+        help=f"where snapshots are kept (default {default_directory()})",
+    )  # fmt: skip
+    flight.add_argument(
+        "--snapshots.max", dest="snapshots_most", type=_positive, default=SnapshotOptions.most, metavar="N",
+        help=f"how many are kept, the oldest go first (default {SnapshotOptions.most})",
+    )  # fmt: skip
+    flight.add_argument(
+        "--snapshots.max-bytes", dest="snapshots_bytes", type=_positive, metavar="BYTES",
+        default=SnapshotOptions.most_bytes,
+        help=f"how large they may be together (default {SnapshotOptions.most_bytes >> 20} MiB)",
+    )  # fmt: skip
+    flight.add_argument(
+        "--snapshots.interval", dest="snapshots_interval", type=_seconds, metavar="SECONDS",
+        default=SnapshotOptions.interval_s,
+        help="for so long the same alert about the same rank leads to no other snapshot "
+        f"(default {SnapshotOptions.interval_s:.0f})",
+    )  # fmt: skip
+
+
 def run(args: argparse.Namespace) -> int:
     """Serve until SIGTERM or SIGINT; 2 when the flags can't be followed."""
     level = {"warn": "WARNING"}.get(args.log_level, args.log_level.upper())
@@ -103,6 +136,12 @@ def run(args: argparse.Namespace) -> int:
         retention_s=args.retention_s,
         classic=CLASSIC_EXPONENTS if args.classic else (),
         disabled=args.disabled or (),
+        trace=args.trace,
+        snapshots=SnapshotOptions(
+            args.snapshots, args.snapshots_most, args.snapshots_bytes, args.snapshots_interval
+        )
+        if args.alerts
+        else None,
     )
     if args.once:
         registry = Registry(file_source(options), disabled=options.disabled, version=__version__)

@@ -15,22 +15,24 @@ from __future__ import annotations
 import logging
 import os
 import threading
-from collections.abc import Callable, Container, Iterator
+from collections.abc import Callable, Container, Iterable, Iterator
 from contextlib import suppress
 from dataclasses import dataclass
 from pathlib import Path
 
 from argus.exporter.ended import EndedRanks
 from argus.exporter.sources import Rank, Scan
+from argus.flight.recording import Recording, record_file
 from argus.segment import files, snapshot
 from argus.segment.reader import read
-from argus.segment.sections import IncompatibleSegment, SegmentError
+from argus.segment.sections import STATE_BYTES, IncompatibleSegment, SegmentError
 from argus.segment.state import RankKey, RankState, RunState
 
 _LOG = logging.getLogger(__name__)
 
 RETENTION_S = 600.0
-_BYTES_PER_USER = 64 << 20
+_BYTES_PER_USER = 128 << 20
+"""Of what scrapes read: flight recorders are not."""
 _IN_PAST_BOOT_NS = 1 << 62
 
 
@@ -54,6 +56,7 @@ class FileSource:
         base: Holds the users' directories ``argus-<uid>``.
         retention_s: How long a dead rank stays announced as down.
         per_user, total: Most segments that are held open.
+        removes: Whether files of dead ranks are removed in the end.
         own: Returns device and inode of this process's own segments, which must not be opened.
     """
 
@@ -64,12 +67,14 @@ class FileSource:
         retention_s: float = RETENTION_S,
         per_user: int = 128,
         total: int = 1024,
+        removes: bool = True,
         own: Callable[[], Container[tuple[int, int]]] = tuple,
     ) -> None:
         self.base = base
         self._retention_ns = int(retention_s * 1e9)
         self._per_user = per_user
         self._total = total
+        self._removes = removes
         self._own = own
         self._lock = threading.Lock()
         self._closed = False
@@ -93,6 +98,24 @@ class FileSource:
                 if tracked.entry in self._tracked:
                     self._update(tracked, now_ns)
             return self._result(now_ns)
+
+    def record(self, wanted: Iterable[RankKey], now_ns: int) -> list[Recording]:
+        """Read the flight recorders of these ranks; see ``RecordingSource``."""
+        with self._lock:
+            self._discover()
+            for tracked in list(self._tracked.values()):
+                if tracked.entry in self._tracked:
+                    self._update(tracked, now_ns)
+            best = self._best()
+            recordings = []
+            for key in wanted:
+                if key in best:
+                    tracked = best[key][0]
+                    try:
+                        recordings.append(record_file(tracked.fd, tracked.up, now_ns))
+                    except (SegmentError, OSError) as error:
+                        self._say(f"{tracked.entry.path}: no flight recorder: {error}")
+            return recordings
 
     def close(self) -> None:
         """Let go of every descriptor; a scrape that is still under way finds nothing."""
@@ -152,7 +175,7 @@ class FileSource:
                 "the others are not read; remove stale ones or raise --segments.max-per-user, --segments.max"
             )
         fd = files.open_segment(entry)
-        size = os.fstat(fd).st_size
+        size = min(os.fstat(fd).st_size, STATE_BYTES)
         if sum(tracked.size for tracked in mine) + size > _BYTES_PER_USER:
             os.close(fd)
             raise files.RefusedError(
@@ -178,9 +201,10 @@ class FileSource:
                 return
             tracked.died_ns = now_ns if was_up or state is None else self._last_sign(state, now_ns)
         if now_ns - tracked.died_ns >= self._retention_ns:
-            if tracked.state is not None:
-                files.remove(tracked.entry)
-            self._forget(tracked)
+            if self._removes:
+                if tracked.state is not None:
+                    files.remove(tracked.entry)
+                self._forget(tracked)
         elif tracked.state is None and files.is_unlinked(tracked.fd):
             self._forget(tracked)
 
@@ -201,7 +225,8 @@ class FileSource:
                 and other.state.identity.key == state.identity.key
                 and other.state.incarnation_ns <= state.incarnation_ns
             ):
-                files.remove(other.entry)
+                if self._removes:
+                    files.remove(other.entry)
                 self._forget(other)
 
     def _read(self, tracked: _Tracked, now_ns: int) -> None:
@@ -222,13 +247,18 @@ class FileSource:
         with suppress(OSError):
             os.close(tracked.fd)
 
-    def _result(self, now_ns: int) -> Scan:
+    def _best(self) -> dict[RankKey, tuple[_Tracked, RankState]]:
+        """Of each rank the segment that stands for it."""
         best: dict[RankKey, tuple[_Tracked, RankState]] = {}
         for tracked in self._tracked.values():
             if tracked.state is not None:
                 key = tracked.state.identity.key
                 if key not in best or self._standing(tracked, tracked.state) > self._standing(*best[key]):
                     best[key] = tracked, tracked.state
+        return best
+
+    def _result(self, now_ns: int) -> Scan:
+        best = self._best()
         for tracked, state in best.values():
             if tracked.up:
                 self._supersede(tracked, state)

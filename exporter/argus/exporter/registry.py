@@ -23,7 +23,7 @@ _LOG = logging.getLogger(__name__)
 _REPEAT_S = 600.0
 """The same kind of failure is logged again after this time."""
 
-NODE_COLLECTORS = ("segments", "process")
+NODE_COLLECTORS = ("segments", "process", "snapshots")
 COLLECTORS = (*RANK_COLLECTORS, *NODE_COLLECTORS)
 """Names of all collectors."""
 
@@ -35,6 +35,7 @@ class Registry:
         sources: Where ranks come from; of equal ranks the first source's stands.
         collectors: Rank collectors by name.
         disabled: Names from ``COLLECTORS`` that do not run.
+        snapshots: Returns the metrics of the receiver of alerts, where there is one.
         version: For ``argus_exporter_build_info``; None leaves the exporter's own metrics out, as a
             replay's lock-step scrapes need.
     """
@@ -44,11 +45,13 @@ class Registry:
         *sources: RankSource,
         collectors: Mapping[str, RankCollector] = RANK_COLLECTORS,
         disabled: Collection[str] = (),
+        snapshots: Callable[[], Iterable[Point]] | None = None,
         version: str | None = None,
     ) -> None:
         self._sources = sources
         self._rank_collectors = {k: v for k, v in collectors.items() if k not in disabled}
         self._disabled = frozenset(disabled)
+        self._snapshots = snapshots
         self._version = version
         self._process = node.Process()
         self._lock = threading.Lock()
@@ -74,6 +77,8 @@ class Registry:
                 points.extend(node.segments(scan))
             if "process" not in self._disabled:
                 self._run(points, "process", [self._process.collect])
+            if self._snapshots is not None and "snapshots" not in self._disabled:
+                self._run(points, "snapshots", [self._snapshots])
             points.extend(node.build_info(self._version))
         return group(points)
 

@@ -11,6 +11,9 @@ from pathlib import Path
 from argus import _native
 from argus._native import __version__
 from argus.exporter.exposition.families import CLASSIC_EXPONENTS
+from argus.exporter.flight.pages import FlightPages
+from argus.exporter.flight.receiver import Receiver
+from argus.exporter.flight.store import Store, default_directory
 from argus.exporter.lifecycle import RETENTION_S, FileSource
 from argus.exporter.registry import Registry
 from argus.exporter.sources import RankSource
@@ -22,6 +25,22 @@ from argus.segment.files import base_directory
 _LOG = logging.getLogger(__name__)
 
 _DISCOVERY_S = 2.0
+
+
+@dataclass(frozen=True)
+class SnapshotOptions:
+    """What becomes of flight recorders when an alert names a rank.
+
+    Attributes:
+        directory: Where snapshots go; None: ``argus.exporter.flight.store.default_directory``.
+        most, most_bytes: How many are kept, and how large all together.
+        interval_s: For so long the same alert leads to no other.
+    """
+
+    directory: Path | None = None
+    most: int = 50
+    most_bytes: int = 512 << 20
+    interval_s: float = 600.0
 
 
 @dataclass(frozen=True)
@@ -38,6 +57,8 @@ class Options:
         retention_s: How long a dead rank stays announced.
         classic: Exponents of the classic histogram bounds, none to leave them out.
         disabled: Collectors that do not run.
+        trace: Whether traces are served.
+        snapshots: Where and how many snapshots are kept when alerts come; None: no alerts are taken.
     """
 
     addresses: Sequence[str] = (f":{DEFAULT_PORT}",)
@@ -50,6 +71,8 @@ class Options:
     retention_s: float = RETENTION_S
     classic: tuple[int, ...] = CLASSIC_EXPONENTS
     disabled: Collection[str] = ()
+    trace: bool = True
+    snapshots: SnapshotOptions | None = None
 
 
 def file_source(options: Options) -> FileSource:
@@ -68,6 +91,13 @@ def own_inodes() -> set[tuple[int, int]]:
     return {segment.inode for segment in _native.own_segments() if segment.inode is not None}
 
 
+def _receiver(options: SnapshotOptions | None, sources: Sequence[RankSource]) -> Receiver | None:
+    if options is None:
+        return None
+    store = Store(options.directory or default_directory(), options.most, options.most_bytes)
+    return Receiver(sources, store, options.interval_s)
+
+
 class Exporter:
     """A running exporter; a context manager that stops it.
 
@@ -81,7 +111,14 @@ class Exporter:
 
     def __init__(self, options: Options, *extra: RankSource) -> None:
         self.files = file_source(options)
-        self.registry = Registry(*extra, self.files, disabled=options.disabled, version=__version__)
+        sources = (*extra, self.files)
+        receiver = _receiver(options.snapshots, sources)
+        self.registry = Registry(
+            *sources,
+            disabled=options.disabled,
+            snapshots=receiver.points if receiver is not None else None,
+            version=__version__,
+        )
         self._ready = threading.Event()
         self._stop = threading.Event()
         pages = Pages(
@@ -89,6 +126,7 @@ class Exporter:
             telemetry_path=options.telemetry_path,
             classic=options.classic,
             version=__version__,
+            flight=FlightPages(sources, trace=options.trace, receiver=receiver),
             ready=self._ready.is_set,
         )
         settings = Settings(options.config_file)

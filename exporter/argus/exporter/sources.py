@@ -3,12 +3,14 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Mapping
+from contextlib import suppress
 from dataclasses import dataclass, field
 from typing import NamedTuple, Protocol
 
+from argus.flight.recording import HasSnapshot, Recording, record_memory
 from argus.segment.reader import read
 from argus.segment.sections import IncompatibleSegment, SegmentError
-from argus.segment.state import RankState, RunState
+from argus.segment.state import RankKey, RankState, RunState
 
 
 class Rank(NamedTuple):
@@ -45,12 +47,6 @@ class RankSource(Protocol):
         ...
 
 
-class HasSnapshot(Protocol):
-    """``argus._native.Segment``, as far as a reader needs it."""
-
-    def snapshot(self) -> bytes: ...
-
-
 class MemorySource:
     """Segments held by this process: its own rank, a replay's, a test's.
 
@@ -82,6 +78,17 @@ class MemorySource:
                 scan.ranks.append(Rank(state, up))
                 scan.segments["alive" if up else "down"] += 1
         return scan
+
+    def record(self, wanted: Iterable[RankKey], now_ns: int) -> list[Recording]:
+        """Read the flight recorders of these ranks; see ``RecordingSource``."""
+        keys, recordings = frozenset(wanted), []
+        for segment in self._segments():
+            with suppress(SegmentError, ValueError):
+                state = read(segment.snapshot(), now_ns)
+                if state.identity.key in keys and state.run_state is not RunState.ENDED:
+                    up = state.run_state is RunState.RUNNING
+                    recordings.append(record_memory(segment, up, now_ns))
+        return recordings
 
 
 def merge(scans: Iterable[Scan]) -> Scan:

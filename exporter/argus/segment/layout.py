@@ -54,4 +54,13 @@ RECORDS: Final[dict[str, np.dtype[Any]]] = {
     "DEVICE_PHASES": _dtype("device_phase"),
     "DEVICE_ITERATIONS": _dtype("device_iteration"),
 }
-"""The record of each section."""
+"""The record of each section, but for the flight recorder's."""
+
+FLIGHT_RECORDS: Final[dict[str, np.dtype[Any]]] = {
+    "FLIGHT": _dtype("flight_ring"),
+    "FLIGHT_EVENTS": _dtype("flight_event"),
+    "FLIGHT_NAMES": _dtype("flight_name"),
+    "FLIGHT_KERNELS": _dtype("flight_event"),
+    "FLIGHT_KERNEL_NAMES": _dtype("flight_name"),
+}
+"""The record of each section of the flight recorder, which is read only when somebody asks."""

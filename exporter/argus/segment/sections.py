@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from typing import Any, TypeAlias
 
 import numpy as np
@@ -13,6 +14,9 @@ Bytes: TypeAlias = "bytes | bytearray | memoryview"
 
 MAX_BYTES = 8 << 20
 """Larger files are no segments of ours (about 250 KB, 430 KB with kernels) and are not read."""
+
+STATE_BYTES = 1 << 20
+"""Everything but the flight recorder lies in so much of a segment's beginning."""
 
 _CAPS = {
     "IDENTITY": 1,
@@ -29,6 +33,14 @@ _CAPS = {
     "DEVICE_ITERATIONS": 1024,
 }
 _NAMES = {number: name for name, number in layout.SECTIONS.items() if name in _CAPS}
+_FLIGHT_CAPS = {
+    "FLIGHT": layout.CONSTANTS["FLIGHT_WRITERS"],
+    "FLIGHT_EVENTS": layout.CONSTANTS["FLIGHT_MOST"],
+    "FLIGHT_NAMES": layout.CONSTANTS["FLIGHT_NAMES"],
+    "FLIGHT_KERNELS": layout.CONSTANTS["FLIGHT_MOST"],
+    "FLIGHT_KERNEL_NAMES": layout.CONSTANTS["FLIGHT_NAMES"],
+}
+_FLIGHT_NAMES = {layout.SECTIONS[name]: name for name in _FLIGHT_CAPS}
 
 
 class SegmentError(ValueError):
@@ -49,17 +61,44 @@ def directory(snapshot: Bytes) -> tuple[Any, dict[int, npt.NDArray[Any]]]:
     Raises:
         IncompatibleSegment, SegmentError: As ``argus.segment.reader.read``.
     """
-    header = _header(snapshot)
-    sections: dict[int, npt.NDArray[Any]] = {}
-    for entry in header["section"][: int(header["sections"])]:
-        number = int(entry["id"])
-        name = _NAMES.get(number)
-        if name is None:
-            continue
-        if number in sections:
-            raise SegmentError(f"section {name} is listed twice; remove the file")
-        sections[number] = _locate(snapshot, header, entry, name)
+    header = _header(snapshot, len(snapshot))
+    sections = {
+        number: np.frombuffer(snapshot, layout.RECORDS[_NAMES[number]], records, offset)
+        for number, (offset, records) in _places(header, _NAMES, layout.RECORDS, _CAPS).items()
+    }
     return header, sections
+
+
+def state_extent(beginning: Bytes, size: int) -> int:
+    """How much of a segment's beginning holds all but the flight recorder.
+
+    Args:
+        beginning: The file's first bytes, the header's at least.
+        size: Bytes of the whole file.
+
+    Raises:
+        IncompatibleSegment, SegmentError: As ``argus.segment.reader.read``.
+    """
+    header = _header(beginning, size)
+    places = _places(header, _NAMES, layout.RECORDS, _CAPS)
+    extent: int = layout.HEADER.itemsize
+    for number, (offset, records) in places.items():
+        extent = max(extent, offset + records * layout.RECORDS[_NAMES[number]].itemsize)
+    if extent > STATE_BYTES:
+        raise SegmentError("the sections are scattered; remove the file")
+    return extent
+
+
+def shorten(snapshot: bytearray) -> None:
+    """Make a segment's beginning a segment of its own, that lacks what was cut off."""
+    np.frombuffer(snapshot, layout.HEADER, 1)["total_bytes"] = len(snapshot)
+
+
+def flight_places(beginning: Bytes, size: int) -> dict[str, tuple[int, int]]:
+    """Offset and number of records of the flight recorder's sections, by name; see ``state_extent``."""
+    header = _header(beginning, size)
+    places = _places(header, _FLIGHT_NAMES, layout.FLIGHT_RECORDS, _FLIGHT_CAPS)
+    return {_FLIGHT_NAMES[number]: place for number, place in places.items()}
 
 
 def require(sections: dict[int, npt.NDArray[Any]], name: str) -> npt.NDArray[Any]:
@@ -70,10 +109,9 @@ def require(sections: dict[int, npt.NDArray[Any]], name: str) -> npt.NDArray[Any
     return records
 
 
-def _header(snapshot: Bytes) -> Any:
-    size = len(snapshot)
-    if size < layout.HEADER.itemsize:
-        raise SegmentError(f"{size} bytes are too few for a segment; remove the file")
+def _header(snapshot: Bytes, size: int) -> Any:
+    if len(snapshot) < layout.HEADER.itemsize:
+        raise SegmentError(f"{len(snapshot)} bytes are too few for a segment; remove the file")
     if size > MAX_BYTES:
         raise SegmentError(f"{size} bytes are too many for a segment; remove the file")
     header = np.frombuffer(snapshot, layout.HEADER, 1)[0]
@@ -96,15 +134,29 @@ def _header(snapshot: Bytes) -> Any:
     return header
 
 
-def _locate(snapshot: Bytes, header: Any, entry: Any, name: str) -> npt.NDArray[Any]:
-    dtype = layout.RECORDS[name]
+def _places(
+    header: Any, names: Mapping[int, str], types: Mapping[str, np.dtype[Any]], caps: Mapping[str, int]
+) -> dict[int, tuple[int, int]]:
+    """Offset and number of records of those sections that have a name."""
+    places: dict[int, tuple[int, int]] = {}
+    for entry in header["section"][: int(header["sections"])]:
+        number = int(entry["id"])
+        if number not in names:
+            continue
+        if number in places:
+            raise SegmentError(f"section {names[number]} is listed twice; remove the file")
+        places[number] = _place(header, entry, names[number], types[names[number]], caps[names[number]])
+    return places
+
+
+def _place(header: Any, entry: Any, name: str, dtype: np.dtype[Any], cap: int) -> tuple[int, int]:
     offset, records = int(entry["offset"]), int(entry["records"])
     if int(entry["record_bytes"]) != dtype.itemsize:
         raise SegmentError(f"records of section {name} have a wrong size; remove the file")
-    if records > _CAPS[name]:
+    if records > cap:
         raise SegmentError(f"section {name} has too many records; remove the file")
     if offset % 8 or offset < layout.HEADER.itemsize:
         raise SegmentError(f"section {name} is misplaced; remove the file")
     if offset + records * dtype.itemsize > int(header["total_bytes"]):
         raise SegmentError(f"section {name} reaches beyond the file's end; remove the file")
-    return np.frombuffer(snapshot, dtype, records, offset)
+    return offset, records

@@ -1,7 +1,8 @@
 """A consistent copy of a segment that another process is writing.
 
-Records with a ``seq`` field are guarded by a sequence lock.  The whole file
-(about 250 KB, 430 KB with kernels) is read three times in a row: a guarded record of the middle
+Records with a ``seq`` field are guarded by a sequence lock.  The file (about
+250 KB, 430 KB with kernels), without the flight recorder at its end, is read
+three times in a row: a guarded record of the middle
 copy is consistent when its ``seq`` is even and the same in the first and the
 third copy, because everything in the middle copy was read between the two.
 Records that were caught in the middle of a write are looked for again in the
@@ -22,7 +23,7 @@ import numpy as np
 import numpy.typing as npt
 
 from argus.segment import layout
-from argus.segment.sections import MAX_BYTES, SegmentError, directory
+from argus.segment.sections import SegmentError, directory, shorten, state_extent
 
 _TRIES = 8
 _GUARDED = {
@@ -38,17 +39,17 @@ _GUARDED = {
 
 
 def take(fd: int) -> bytes:
-    """Copy the segment behind ``fd`` consistently.
+    """Copy the segment behind ``fd`` consistently, without the flight recorder.
 
     Raises:
         SegmentError: The copy's header or directory of sections is bad.
         OSError: The file can't be read.
     """
-    views = [directory(_pread(fd))[1]]  # first of all: junk is not worth reading three times
-    middle = _pread(fd)
-    result = bytearray(middle)
+    extent = state_extent(_pread(fd, layout.HEADER.itemsize), os.fstat(fd).st_size)
+    views = [_view(fd, extent)]
+    result = _copy(fd, extent)
     merged = directory(result)[1]
-    views += [directory(middle)[1], directory(_pread(fd))[1]]
+    views += [directory(bytes(result))[1], _view(fd, extent)]
     if any(_shape(view) != _shape(merged) for view in views):
         raise SegmentError("the file changed its shape while it was read; remove it if this lasts")
 
@@ -61,7 +62,7 @@ def take(fd: int) -> bytes:
     for _ in range(_TRIES):
         if not _settle(open_records, merged, views):
             return bytes(result)
-        fresh = directory(_pread(fd))[1]
+        fresh = _view(fd, extent)
         if _shape(fresh) != _shape(merged):
             break
         views = [*views[1:], fresh]
@@ -71,17 +72,29 @@ def take(fd: int) -> bytes:
     return bytes(result)
 
 
-def _pread(fd: int) -> bytes:
-    # One byte more than allowed, so that a file that is too large shows as such.
+def _pread(fd: int, length: int) -> bytes:
+    """The file's first bytes; fewer where it is shorter."""
     parts = []
     offset = 0
-    while offset <= MAX_BYTES:
-        part = os.pread(fd, MAX_BYTES + 1 - offset, offset)
+    while offset < length:
+        part = os.pread(fd, length - offset, offset)
         if not part:
             break
         parts.append(part)
         offset += len(part)
     return b"".join(parts)
+
+
+def _copy(fd: int, extent: int) -> bytearray:
+    copy = bytearray(_pread(fd, extent))
+    if len(copy) < extent:
+        raise SegmentError(f"truncated: {len(copy)} bytes are left; remove the file")
+    shorten(copy)
+    return copy
+
+
+def _view(fd: int, extent: int) -> dict[int, npt.NDArray[Any]]:
+    return directory(_copy(fd, extent))[1]
 
 
 def _shape(sections: dict[int, npt.NDArray[Any]]) -> list[tuple[int, int]]:

@@ -4,13 +4,11 @@ from __future__ import annotations
 
 import html
 from collections.abc import Callable
-from dataclasses import dataclass
 
 from argus.exporter.exposition.negotiate import choose
+from argus.exporter.flight.pages import FlightPages
 from argus.exporter.registry import Registry
-
-HTML_TYPE = "text/html; charset=utf-8"
-PLAIN_TYPE = "text/plain; charset=utf-8"
+from argus.exporter.web.page import HTML_TYPE, Page, plain
 
 _LANDING = """<!DOCTYPE html>
 <html lang="en">
@@ -26,26 +24,12 @@ _LANDING = """<!DOCTYPE html>
 <p>Serves the training ranks of this node to Prometheus. Version {version}.</p>
 <ul>
 <li><a href="{telemetry}">Metrics</a></li>
-<li><a href="/-/healthy">Health</a></li>
+{more}<li><a href="/-/healthy">Health</a></li>
 <li><a href="/-/ready">Readiness</a></li>
 </ul>
 </body>
 </html>
 """
-
-
-@dataclass(frozen=True)
-class Page:
-    """A response."""
-
-    status: int
-    content_type: str
-    body: bytes
-
-
-def plain(status: int, text: str) -> Page:
-    """A page of one line of text."""
-    return Page(status, PLAIN_TYPE, f"{text}\n".encode())
 
 
 class Pages:
@@ -56,6 +40,7 @@ class Pages:
         telemetry_path: Where the metrics are.
         classic: Exponents of the classic histogram bounds, none to leave them out.
         version: For the landing page.
+        flight: What there is of flight recorders; None: nothing.
         ready: Whether segments have been looked for once.
     """
 
@@ -66,16 +51,23 @@ class Pages:
         telemetry_path: str,
         classic: tuple[int, ...],
         version: str,
+        flight: FlightPages | None = None,
         ready: Callable[[], bool] = lambda: True,
     ) -> None:
         self.telemetry_path = telemetry_path
         self._registry = registry
         self._classic = classic
+        self._flight = flight
         self._ready = ready
-        landing = _LANDING.format(version=html.escape(version), telemetry=html.escape(telemetry_path))
+        links = flight.links if flight is not None else {}
+        landing = _LANDING.format(
+            version=html.escape(version),
+            telemetry=html.escape(telemetry_path),
+            more="".join(f'<li><a href="{path}">{name}</a></li>\n' for name, path in links.items()),
+        )
         self._landing = Page(200, HTML_TYPE, landing.encode())
 
-    def get(self, path: str, accept: str) -> Page:
+    def get(self, path: str, query: str, accept: str) -> Page:
         """The page at ``path`` in the format that the Accept header asks for; 404 where there is none."""
         if path == self.telemetry_path:
             format_ = choose(accept)
@@ -86,4 +78,14 @@ class Pages:
             return plain(200, "Healthy")
         if path == "/-/ready":
             return plain(200, "Ready") if self._ready() else plain(503, "Not ready")
-        return plain(404, "Not found")
+        page = self._flight.get(path, query) if self._flight is not None else None
+        return page or plain(404, "Not found")
+
+    def takes(self, path: str) -> bool:
+        """Whether something can be posted there."""
+        return self._flight is not None and self._flight.takes(path)
+
+    def post(self, body: bytes) -> Page:
+        """Take what was posted where that is possible."""
+        assert self._flight is not None
+        return self._flight.post(body)

@@ -1,0 +1,1 @@
+"""What the exporter does with flight recorders: traces on demand, snapshots when an alert accuses a rank."""

@@ -1,0 +1,135 @@
+"""Snapshots on disk: a bounded number and size, the oldest go first."""
+
+from __future__ import annotations
+
+import gzip
+import logging
+import os
+import re
+import threading
+import time
+from collections.abc import Iterable
+from contextlib import suppress
+from dataclasses import dataclass
+from pathlib import Path
+
+from argus.flight.files import atomic_file
+
+_LOG = logging.getLogger(__name__)
+
+_NAME = re.compile(r"\d{8}T\d{6}Z_[A-Za-z0-9_.-]{1,200}\.pftrace\.gz\Z")
+_MOST_RANKS = 8
+"""More are not named in a file's name."""
+
+
+def default_directory() -> Path:
+    """systemd's state directory of the unit, root's, or the user's own."""
+    state = os.environ.get("STATE_DIRECTORY", "").split(":")[0]
+    if state:
+        return Path(state) / "snapshots"
+    if os.geteuid() == 0:
+        return Path("/var/lib/argus/snapshots")
+    home = os.environ.get("XDG_STATE_HOME") or os.path.expanduser("~/.local/state")
+    return Path(home) / "argus" / "snapshots"
+
+
+@dataclass(frozen=True)
+class Snapshot:
+    """One that is there; ``alert`` and ``about`` as they are in its name."""
+
+    name: str
+    bytes: int
+    written: str
+    alert: str
+    about: str
+
+
+class Store:
+    """The directory of snapshots.
+
+    Args:
+        directory: Made when the first one is written.
+        most: How many are kept.
+        most_bytes: How large all of them may be together.
+    """
+
+    def __init__(self, directory: Path, most: int, most_bytes: int) -> None:
+        self.directory = directory
+        self._most = most
+        self._most_bytes = most_bytes
+        self._lock = threading.Lock()
+
+    def add(self, alert: str, run_id: str, ranks: Iterable[int], parts: Iterable[bytes]) -> str:
+        """Write a snapshot, and remove what is too much by then; its name.
+
+        Raises:
+            OSError: It can't be written, or is larger than everything may be.
+        """
+        with self._lock:
+            os.makedirs(self.directory, mode=0o750, exist_ok=True)
+            self._sweep()
+            name = self._free_name(alert, run_id, sorted(ranks))
+            path = self.directory / name
+            with (
+                atomic_file(path, 0o640) as file,
+                gzip.GzipFile(fileobj=file, mode="wb", mtime=0, filename="", compresslevel=6) as packed,
+            ):
+                for part in parts:
+                    packed.write(part)
+                    if file.tell() > self._most_bytes:
+                        raise OSError(None, "larger than --snapshots.max-bytes", str(path))
+            self._trim()
+            return name
+
+    def kept(self) -> list[Snapshot]:
+        """Those that are there, newest first."""
+        found = []
+        with suppress(OSError), os.scandir(self.directory) as entries:
+            for entry in entries:
+                if _NAME.match(entry.name) and entry.is_file(follow_symlinks=False):
+                    with suppress(OSError):
+                        size = entry.stat(follow_symlinks=False).st_size
+                        written, alert, about = entry.name.removesuffix(".pftrace.gz").split("_", 2)
+                        found.append(Snapshot(entry.name, size, written, alert, about))
+        return sorted(found, key=lambda each: each.name, reverse=True)
+
+    def read(self, name: str) -> bytes | None:
+        """A snapshot's content, None where there is none of this name."""
+        if not _NAME.match(name):
+            return None
+        try:
+            fd = os.open(self.directory / name, os.O_RDONLY | os.O_NOFOLLOW | os.O_CLOEXEC)
+        except OSError:
+            return None
+        with os.fdopen(fd, "rb") as file:
+            return file.read()
+
+    def _free_name(self, alert: str, run_id: str, ranks: list[int]) -> str:
+        listed = ".".join(map(str, ranks[:_MOST_RANKS])) + (".etc" if len(ranks) > _MOST_RANKS else "")
+        now = time.strftime("%Y%m%dT%H%M%SZ", time.gmtime())
+        stem = f"{now}_{_clean(alert, 48).replace('_', '-')}_{_clean(run_id, 64)}_r{listed}"
+        name, number = f"{stem}.pftrace.gz", 1
+        while (self.directory / name).exists():
+            number += 1
+            name = f"{stem}-{number}.pftrace.gz"
+        return name
+
+    def _trim(self) -> None:
+        kept, size = 0, 0
+        for each in self.kept():
+            kept += 1
+            size += each.bytes
+            if kept > self._most or size > self._most_bytes:
+                with suppress(OSError):
+                    os.unlink(self.directory / each.name)
+                kept, size = kept - 1, size - each.bytes
+
+    def _sweep(self) -> None:
+        """Remove what an exporter left that was killed while it wrote."""
+        for path in self.directory.glob(".*.pftrace.gz.*.tmp"):
+            with suppress(OSError):
+                path.unlink()
+
+
+def _clean(text: str, most: int) -> str:
+    return re.sub(r"[^A-Za-z0-9_.-]", "-", text)[:most] or "-"
