@@ -37,15 +37,10 @@ void argus_nvtx_range_pop(uint32_t domain);
 /* The range's id; 0 for one without a rule. */
 uint64_t argus_nvtx_range_start(uint32_t domain, struct argus_nvtx_message message);
 void argus_nvtx_range_end(uint64_t id);
-/* A moment; only iterations are of interest. */
+/* A moment; one between iterations is of interest. */
 void argus_nvtx_mark(uint32_t domain, struct argus_nvtx_message message);
-
-/* Keeps the name of ranges that have no rule, so that the user can write one. */
-void argus_nvtx_remember(uint64_t hash, const char *text, size_t length);
 
 /* Adds what this thread has not told yet to argus_nvtx.ignored. */
 void argus_nvtx_settle(void);
-/* Measures cost_per_range. */
-void argus_nvtx_calibrate(void);
 
 #endif

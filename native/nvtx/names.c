@@ -4,8 +4,8 @@
 #include <stdlib.h>
 #include <string.h>
 
-#include "events.h"
 #include "lock.h"
+#include "lookup.h"
 
 /* 0 is the default domain, and stands for all that found no room. */
 static struct argus_nvtx_domain domains[ARGUS_NVTX_DOMAINS];

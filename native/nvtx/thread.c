@@ -11,7 +11,7 @@ static int failure;
 
 static void end(void *thread) {
     current = NULL;
-    argus_nvtx_leave(thread);
+    argus_nvtx_thread_ends(thread);
     free(thread);
 }
 

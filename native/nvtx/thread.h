@@ -34,7 +34,7 @@ struct argus_nvtx_thread {
 };
 
 /* This thread's, made by the first call; NULL without memory.  Where the thread
- * ends, argus_nvtx_leave() is called. */
+ * ends, argus_nvtx_thread_ends() is called. */
 struct argus_nvtx_thread *argus_nvtx_thread(void);
 
 /* A level for a range; NULL: there is none, or the range shares one. */
@@ -45,6 +45,6 @@ struct argus_nvtx_open *argus_nvtx_push(struct argus_nvtx_thread *thread, uint32
 int argus_nvtx_pop(struct argus_nvtx_thread *thread, uint32_t domain, struct argus_nvtx_open *open);
 
 /* Ends what the thread left open (events.c). */
-void argus_nvtx_leave(struct argus_nvtx_thread *thread);
+void argus_nvtx_thread_ends(struct argus_nvtx_thread *thread);
 
 #endif

@@ -14,6 +14,7 @@ from dataclasses import asdict, dataclass
 from typing import Any
 
 from argus import _native
+from argus.nvtx import injection
 from argus.tracer import kernels
 from argus.tracer.cost import cost_of_a_phase
 from argus.tracer.ending import Ending
@@ -188,8 +189,9 @@ def _start(identity: Identity, topology: Topology) -> None:
         raise
     _session = session
     _off_reason = ""
-    if flight.complaint:
-        report(flight.complaint)
+    for complaint in (flight.complaint, injection.trouble()):
+        if complaint:
+            report(complaint)
     session.ending = Ending(finish)
 
 
@@ -236,5 +238,6 @@ def status() -> dict[str, Any]:
         **asdict(session.topology.coordinates),
         "segment": session.segment.path,
         "kernels": _native.kernels_status(),
+        "nvtx": _native.nvtx_status(),
         **counts,
     }
