@@ -47,7 +47,7 @@ uint8_t *Pool::request(uint64_t now) {
     }
     in_use_++;
     uint64_t number = requests_.load(std::memory_order_relaxed) + 1;
-    slot_[index] = {kOut, number, now};
+    slot_[index] = {kOut, number, now, 0};
     requests_.store(number, std::memory_order_release);
     return memory_ + index * kBufferBytes;
 }
@@ -60,7 +60,8 @@ bool Pool::complete(uint8_t *buffer, size_t valid) {
     if (slot_[index].state == kAbandoned)
         in_use_++; /* it came back after all */
     slot_[index].state = kFilled;
-    queue_[head_++ % kBuffers] = {index, valid < kBufferBytes ? valid : kBufferBytes};
+    slot_[index].valid = valid < kBufferBytes ? valid : kBufferBytes;
+    filled_++;
     pthread_cond_signal(&condition_);
     return true;
 }
@@ -73,15 +74,25 @@ bool Pool::take(Filled *filled, uint64_t nanoseconds) {
     deadline.tv_nsec = static_cast<long>(at % 1000000000u);
 
     Lock lock(&mutex_);
-    while (head_ == tail_ && !woken_)
+    while (filled_ == 0 && !woken_)
         if (pthread_cond_timedwait(&condition_, &mutex_, &deadline) != 0)
             break;
     woken_ = false;
-    if (head_ == tail_)
+    if (filled_ == 0)
         return false;
-    auto next = queue_[tail_++ % kBuffers];
-    *filled = {memory_ + next.slot * kBufferBytes, next.valid, slot_[next.slot].requested};
+    unsigned index = oldest();
+    slot_[index].state = kReading;
+    filled_--;
+    *filled = {memory_ + index * kBufferBytes, slot_[index].valid, slot_[index].requested};
     return true;
+}
+
+unsigned Pool::oldest() const {
+    unsigned found = kBuffers;
+    for (unsigned i = 0; i < fresh_; i++)
+        if (slot_[i].state == kFilled && (found == kBuffers || slot_[i].number < slot_[found].number))
+            found = i;
+    return found;
 }
 
 void Pool::give_back(const Filled &filled) {
@@ -96,7 +107,7 @@ void Pool::give_back(const Filled &filled) {
 bool Pool::all_back(uint64_t requests) {
     Lock lock(&mutex_);
     for (unsigned i = 0; i < fresh_; i++)
-        if ((slot_[i].state == kOut || slot_[i].state == kFilled) && slot_[i].number <= requests)
+        if (slot_[i].state >= kOut && slot_[i].state <= kReading && slot_[i].number <= requests)
             return false;
     return true;
 }

@@ -35,7 +35,8 @@ class Pool {
     /* False: not a buffer that is out. */
     bool complete(uint8_t *buffer, size_t valid);
 
-    /* Waits up to `nanoseconds` for a filled buffer. */
+    /* Waits up to `nanoseconds` for a filled buffer; of several, the one that
+     * was requested first, for its records are the oldest. */
     bool take(Filled *filled, uint64_t nanoseconds);
     void give_back(const Filled &filled);
 
@@ -53,12 +54,14 @@ class Pool {
     uint64_t bytes() const { return used_.load(std::memory_order_relaxed) * kBufferBytes; }
 
   private:
-    enum State : uint8_t { kUnused, kFree, kOut, kFilled, kAbandoned };
+    enum State : uint8_t { kUnused, kFree, kOut, kFilled, kReading, kAbandoned };
     struct Slot {
         State state;
         uint64_t number;
         uint64_t requested;
+        size_t valid;
     };
+    unsigned oldest() const;
     unsigned index_of(const uint8_t *buffer) const;
 
     pthread_mutex_t mutex_ = PTHREAD_MUTEX_INITIALIZER;
@@ -69,11 +72,7 @@ class Pool {
     unsigned free_count_ = 0;
     unsigned fresh_ = 0;  /* slots never used begin here */
     unsigned in_use_ = 0; /* out, filled or being read */
-    struct {
-        unsigned slot;
-        size_t valid;
-    } queue_[kBuffers];
-    unsigned head_ = 0, tail_ = 0; /* of the queue; both run freely */
+    unsigned filled_ = 0;
     bool woken_ = false;
     std::atomic<uint64_t> requests_{0}, refused_{0}, used_{0};
 };

@@ -3,8 +3,14 @@
 namespace argus {
 namespace {
 
+constexpr unsigned kAhead = 4;
 /* GPU and host clocks are brought together by CUPTI, a little off. */
 constexpr uint64_t kBefore = 1000000000, kAfter = 10000000;
+
+bool is_kernel(const uint8_t *record) {
+    uint32_t kind = field<uint32_t>(record, offset::kind);
+    return kind == kConcurrentKernel || kind == kKernel;
+}
 
 bool is_overhead_of_cupti(uint32_t kind) {
     return kind == kOverheadFlush || kind == kOverheadInstrumentation || kind == kOverheadResource ||
@@ -17,33 +23,47 @@ void Reader::read(const Filled &filled, uint64_t now) {
     usable_ = clock_->valid(filled.requested);
     earliest_ = filled.requested > kBefore ? filled.requested - kBefore : 0;
     latest_ = now + kAfter;
+    /* Some records ahead, so that what is known of their names comes into the
+     * cache meanwhile. */
+    const uint8_t *ahead[kAhead];
+    unsigned taken = 0, done = 0;
     uint8_t *record = nullptr;
     CuptiResult result;
     while ((result = cupti_->next_record(filled.data, filled.valid, &record)) == kSuccess) {
-        uint32_t kind = field<uint32_t>(record, offset::kind), number;
-        switch (kind) {
-        case kConcurrentKernel:
-        case kKernel: {
-            const char *name = field<const char *>(record, offset::kernel_name);
-            unsigned kernel_class = name == nullptr ? unsigned{ARGUS_KERNEL_OTHER} : names_.class_of(name);
-            device(record, kernel_class, field<uint32_t>(record, offset::kernel_correlation));
-            break;
-        }
-        case kMemcpy:
-            device(record, ARGUS_KERNEL_MEMCPY, field<uint32_t>(record, offset::copy_correlation));
-            break;
-        case kMemset:
-            if (marks_->is_mark(record, &number))
-                ledger_->marked(number, field<uint32_t>(record, offset::copy_correlation));
-            else
-                device(record, ARGUS_KERNEL_MEMSET, field<uint32_t>(record, offset::copy_correlation));
-            break;
-        default:
-            host(record, kind);
-        }
+        if (taken - done == kAhead)
+            one(ahead[done++ % kAhead]);
+        if (is_kernel(record))
+            names_.expect(field<const char *>(record, offset::kernel_name));
+        ahead[taken++ % kAhead] = record;
     }
+    while (done != taken)
+        one(ahead[done++ % kAhead]);
     if (result != kMaxLimitReached && result != kInvalidKind)
         counts_.broken++;
+}
+
+void Reader::one(const uint8_t *record) {
+    uint32_t kind = field<uint32_t>(record, offset::kind), number;
+    switch (kind) {
+    case kConcurrentKernel:
+    case kKernel: {
+        const char *name = field<const char *>(record, offset::kernel_name);
+        unsigned kernel_class = name == nullptr ? unsigned{ARGUS_KERNEL_OTHER} : names_.class_of(name);
+        device(record, kernel_class, field<uint32_t>(record, offset::kernel_correlation));
+        break;
+    }
+    case kMemcpy:
+        device(record, ARGUS_KERNEL_MEMCPY, field<uint32_t>(record, offset::copy_correlation));
+        break;
+    case kMemset:
+        if (marks_->is_mark(record, &number))
+            ledger_->marked(number, field<uint32_t>(record, offset::copy_correlation));
+        else
+            device(record, ARGUS_KERNEL_MEMSET, field<uint32_t>(record, offset::copy_correlation));
+        break;
+    default:
+        host(record, kind);
+    }
 }
 
 void Reader::device(const uint8_t *record, unsigned kernel_class, uint32_t correlation) {

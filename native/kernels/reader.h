@@ -35,6 +35,7 @@ class Reader {
     void forget_counts() { counts_ = {}; }
 
   private:
+    void one(const uint8_t *record);
     void device(const uint8_t *record, unsigned kernel_class, uint32_t correlation);
     void host(const uint8_t *record, uint32_t kind);
 

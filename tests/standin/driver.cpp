@@ -82,7 +82,11 @@ bool told(uint64_t iterations) {
 }
 
 bool counted(uint64_t records) {
-    return wait_for([&] { return load(&segment.device.records) >= records; });
+    return wait_for([&] { /* what the segment shows is up to date only now and then */
+        struct argus_kernels_status status;
+        api->status(&status);
+        return status.events >= records;
+    });
 }
 
 void attach(int (*capturing)(void)) {
@@ -143,6 +147,8 @@ void report_device() {
 void report() {
     struct argus_kernels_status status;
     api->status(&status);
+    uint32_t enabled = __atomic_load_n(&standin.enabled, __ATOMIC_ACQUIRE);
+    uint64_t flushes = load(&standin.flushes);
     api->detach(); /* brings everything up to date */
     printf("{\"state\": %u, \"message\": \"%s\",\n", status.state, status.message);
     report_device();
@@ -153,10 +159,9 @@ void report() {
            static_cast<unsigned long long>(segment.source.enabled));
     printf("\"standin\": {\"enabled\": %u, \"memsets\": %llu, \"flushes\": %llu, \"registrations\": %llu, "
            "\"records\": %llu},\n",
-           standin.enabled, static_cast<unsigned long long>(standin.memsets),
-           static_cast<unsigned long long>(standin.flushes),
-           static_cast<unsigned long long>(standin.registrations),
-           static_cast<unsigned long long>(standin.records));
+           enabled, static_cast<unsigned long long>(load(&standin.memsets)),
+           static_cast<unsigned long long>(flushes), static_cast<unsigned long long>(load(&standin.registrations)),
+           static_cast<unsigned long long>(load(&standin.records)));
     const char *comma = "";
     printf("\"classes\": {");
     for (const struct argus_kernel &kernel : segment.kernels) {

@@ -98,7 +98,8 @@ int profiler(int, char **argv) {
     wait_for([&] {
         if (!tell)
             iteration(2);
-        return __atomic_load_n(&standin.registrations, __ATOMIC_RELAXED) > 1 && standin.enabled != 0;
+        return __atomic_load_n(&standin.registrations, __ATOMIC_RELAXED) > 1 &&
+               __atomic_load_n(&standin.enabled, __ATOMIC_RELAXED) != 0;
     });
     sleep_ns(50 * kMillisecond);
     uint64_t before = iterations_ended();
