@@ -118,7 +118,7 @@ def test_layers_can_be_switched_off(tmp_path: Path) -> None:
         flags = [
             "--once",
             "--histogram.classic",
-            "false",
+            "none",
             "--no-collector.process",
             "--no-collector.collectives",
         ]
@@ -144,7 +144,7 @@ def test_layers_can_be_switched_off(tmp_path: Path) -> None:
         (["--web.telemetry-path", "/"], "no usable path"),
         (["--web.max-requests", "0"], "not a whole number above 0"),
         (["--segments.retention", "-1"], "not a number of seconds"),
-        (["--histogram.classic", "yes"], "neither true nor false"),
+        (["--histogram.classic", "yes"], "is none of iterations, all, none"),
         (["--log.level", "loud"], "invalid choice"),
     ],
 )

@@ -18,7 +18,8 @@ from prometheus_client.parser import text_string_to_metric_families as parse_tex
 from argus import _native, catalogue
 from argus.exporter.collectors import RANK_COLLECTORS
 from argus.exporter.exposition import buckets, negotiate, protobuf, text
-from argus.exporter.exposition.families import CLASSIC_EXPONENTS, Family, Histogram, Point, Summary, group
+from argus.exporter.exposition.classic import EXPONENTS, ITERATION_EXPONENTS, Classic
+from argus.exporter.exposition.families import Family, Histogram, Point, Summary, group
 from argus.exporter.exposition.messages import MetricFamily
 from argus.exporter.registry import Registry
 from argus.exporter.service import Exporter, Options
@@ -127,7 +128,7 @@ def test_everything_exposed_is_in_the_catalogue_and_the_other_way_round(families
 
 @pytest.mark.parametrize("openmetrics", [False, True])
 def test_parsers_of_prometheus_client_read_the_same_values(families: list[Family], openmetrics: bool) -> None:
-    page = text.encode(families, openmetrics=openmetrics).decode()
+    page = text.encode(families, openmetrics=openmetrics, classic=Classic.ALL).decode()
     parsed = list((parse_openmetrics if openmetrics else parse_text)(page))
     types = {family.name: family.type for family in parsed}
     samples = {
@@ -151,7 +152,7 @@ def test_parsers_of_prometheus_client_read_the_same_values(families: list[Family
                 expect(metric.name + "_sum", labels, value.sum)
                 expect(metric.name + "_count", labels, value.count)
             elif isinstance(value, Histogram):
-                for k in CLASSIC_EXPONENTS:
+                for k in EXPONENTS:
                     within = int(value.counts[: (k + 20) * 8 + 1].sum())
                     expect(metric.name + "_bucket", labels, within, le=repr(2.0**k))
                 total = int(value.counts.sum())
@@ -164,12 +165,52 @@ def test_parsers_of_prometheus_client_read_the_same_values(families: list[Family
 
 
 def test_text_without_classic_buckets_keeps_sum_and_count(families: list[Family]) -> None:
-    page = text.encode(families, classic=()).decode()
+    page = text.encode(families, classic=Classic.NONE).decode()
     lines = [line for line in page.splitlines() if line.startswith("argus_iteration_seconds")]
     assert {line.split("{")[0] for line in lines} == {
         f"argus_iteration_seconds_{suffix}" for suffix in ("bucket", "sum", "count")
     }
     assert all('le="+Inf"' in line for line in lines if "_bucket" in line)
+
+
+def test_by_default_only_iterations_have_classic_buckets_in_text(families: list[Family]) -> None:
+    bounds: dict[str, set[str]] = {}
+    for line in text.encode(families).decode().splitlines():
+        name, _, rest = line.partition("_bucket{")
+        if rest:
+            bounds.setdefault(name, set()).add(rest.split(',le="')[1].split('"')[0])
+    assert bounds.pop("argus_iteration_seconds") == {*(repr(2.0**k) for k in ITERATION_EXPONENTS), "+Inf"}
+    assert set(ITERATION_EXPONENTS) < set(EXPONENTS)
+    assert bounds == {"argus_phase_seconds": {"+Inf"}, "argus_collective_seconds": {"+Inf"}}
+
+
+def test_a_rank_stays_within_its_budget_of_series() -> None:
+    """10 phases, and 6 collectives on 2 communicators, payload and sequence numbers known."""
+    rank = segment(node="n", local_rank=0, world_size=8, attempt=0)
+    phases = [rank.phase(f"phase_{number}", "compute") for number in range(10)]
+    collectives = [
+        rank.collective(op, group, f"{group}-0", members=8, nodes=1)
+        for op in ("all_reduce", "all_gather", "reduce_scatter")
+        for group in ("dp", "tp")
+    ]
+    _native.start(rank)
+    try:
+        for number in range(4):
+            for index in phases:
+                rank.observe_phase(index, 1_000_000)
+            for index in collectives:
+                rank.observe_collective(index, 1_000_000, 1_000)
+            rank.end_iteration(number, SECOND * (number + 1), SECOND)
+        families = Registry(MemorySource([rank])).collect(5 * SECOND)
+    finally:
+        _native.stop()
+
+    def samples(classic: Classic) -> int:
+        lines = text.encode(families, classic=classic).decode().splitlines()
+        return sum(not line.startswith("#") for line in lines)
+
+    assert samples(Classic.ITERATIONS) <= 180
+    assert samples(Classic.NONE) < samples(Classic.ITERATIONS) < samples(Classic.ALL)
 
 
 def test_labels_are_escaped() -> None:
@@ -205,8 +246,8 @@ def test_histogram_buckets_of_known_durations() -> None:
     assert isinstance(histogram, Histogram)
     ordered = sorted(duration / 1e9 for duration in durations)
 
-    counts, total = buckets.cumulative(histogram.counts, buckets.classic_index(CLASSIC_EXPONENTS))
-    assert counts == [bisect.bisect_right(ordered, 2.0**k) for k in CLASSIC_EXPONENTS]
+    counts, total = buckets.cumulative(histogram.counts, buckets.classic_index(EXPONENTS))
+    assert counts == [bisect.bisect_right(ordered, 2.0**k) for k in EXPONENTS]
     assert total == len(durations)
 
     # Native buckets, expanded again: index i holds (2**((i-1)/8), 2**(i/8)] seconds.
@@ -242,9 +283,7 @@ def test_protobuf_says_what_the_families_say(families: list[Family]) -> None:
             if isinstance(value, Histogram):
                 histogram = sample.histogram
                 assert histogram.sample_count == histogram.bucket[-1].cumulative_count == value.counts.sum()
-                assert [bucket.upper_bound for bucket in histogram.bucket] == [
-                    2.0**k for k in CLASSIC_EXPONENTS
-                ]
+                assert [bucket.upper_bound for bucket in histogram.bucket] == [2.0**k for k in EXPONENTS]
                 assert (histogram.schema, histogram.zero_threshold) == (3, 2.0**-20)
                 count = population = 0
                 for delta in histogram.positive_delta:
@@ -262,7 +301,7 @@ def test_protobuf_says_what_the_families_say(families: list[Family]) -> None:
 
 
 def test_protobuf_without_classic_buckets(families: list[Family]) -> None:
-    for message in _messages(protobuf.encode(families, classic=())):
+    for message in _messages(protobuf.encode(families, classic=Classic.NONE)):
         for sample in message.metric:
             assert not sample.histogram.bucket
 
@@ -343,7 +382,7 @@ def test_every_prometheus_reads_it_over_text_and_protobuf(each_prometheus: Path)
     for number in range(1, 101):
         rank.observe_phase(forward, number * 10_000_000)  # 0.01 to 1 s
         rank.end_iteration(number, now, 1_500_000_000)
-    options = Options(addresses=("127.0.0.1:0",), segments=Path("/nonexistent"))
+    options = Options(addresses=("127.0.0.1:0",), segments=Path("/nonexistent"), classic=Classic.ALL)
     with Exporter(options, MemorySource([rank]), source) as exporter:
         target = f"127.0.0.1:{exporter.servers[0].server_port}"
         config = (

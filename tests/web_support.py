@@ -8,6 +8,7 @@ import threading
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 
+from argus.exporter.exposition.classic import Classic
 from argus.exporter.registry import Registry
 from argus.exporter.sources import MemorySource
 from argus.exporter.web.pages import Pages
@@ -28,7 +29,7 @@ def serving(
     pages = Pages(
         registry or Registry(MemorySource([segment(rank) for rank in range(4)])),
         telemetry_path="/metrics",
-        classic=(0,),
+        classic=Classic.NONE,
         version="<1>",
         ready=ready,
     )

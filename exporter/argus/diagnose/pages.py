@@ -6,6 +6,7 @@ from collections.abc import Callable, Iterable, Iterator
 
 from argus._native import Segment
 from argus.exporter.exposition import text
+from argus.exporter.exposition.classic import Classic
 from argus.exporter.registry import Registry
 from argus.exporter.sources import MemorySource
 from argus.replay.feed import Feed, anonymous, recorded_world_size
@@ -52,7 +53,7 @@ class Pages:
             self._feed.feed(ranks, self._now_ns)
             self._fed.update((rank.rank, self._number) for rank in ranks)
             self._watch(number, ranks)
-            yield number, text.encode(self._registry.collect(self._now_ns), classic=())
+            yield number, text.encode(self._registry.collect(self._now_ns), classic=Classic.NONE)
 
     def _shown(self) -> list[Segment]:
         oldest = self._number - _MISSED_ITERATIONS

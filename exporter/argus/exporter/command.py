@@ -12,7 +12,7 @@ from pathlib import Path
 
 from argus._native import __version__
 from argus.exporter.exposition import text
-from argus.exporter.exposition.families import CLASSIC_EXPONENTS
+from argus.exporter.exposition.classic import Classic
 from argus.exporter.flight.store import default_directory
 from argus.exporter.lifecycle import RETENTION_S
 from argus.exporter.registry import COLLECTORS, Registry
@@ -71,9 +71,11 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     _add_flight(parser.add_argument_group("flight recorder"))
     collectors = parser.add_argument_group("collectors")
     collectors.add_argument(
-        "--histogram.classic", dest="classic", type=_flag, default=True, metavar="true|false",
-        help="classic buckets of histograms; false leaves the native ones, which only a Prometheus that "
-        "scrapes native histograms sees (default true)",
+        "--histogram.classic", dest="classic", type=_classic, default=Classic.ITERATIONS,
+        metavar="iterations|all|none",
+        help="classic buckets of histograms in text formats: of iterations, or of phases, collectives and "
+        "kernels too, which triples a rank's series; native buckets come over protobuf whatever this says, "
+        "with classic ones beside them unless it is none (default iterations)",
     )  # fmt: skip
     for name in COLLECTORS:
         collectors.add_argument(
@@ -134,7 +136,7 @@ def run(args: argparse.Namespace) -> int:
         per_user=args.per_user,
         total=args.total,
         retention_s=args.retention_s,
-        classic=CLASSIC_EXPONENTS if args.classic else (),
+        classic=args.classic,
         disabled=args.disabled or (),
         trace=args.trace,
         snapshots=SnapshotOptions(
@@ -186,6 +188,14 @@ def _flag(text_: str) -> bool:
     if text_ not in ("true", "false"):
         raise argparse.ArgumentTypeError(f"{text_!r} is neither true nor false")
     return text_ == "true"
+
+
+def _classic(text_: str) -> Classic:
+    try:
+        return Classic(text_)
+    except ValueError:
+        choices = ", ".join(each.value for each in Classic)
+        raise argparse.ArgumentTypeError(f"{text_!r} is none of {choices}") from None
 
 
 def _path(text_: str) -> str:

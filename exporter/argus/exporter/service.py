@@ -10,7 +10,7 @@ from pathlib import Path
 
 from argus import _native
 from argus._native import __version__
-from argus.exporter.exposition.families import CLASSIC_EXPONENTS
+from argus.exporter.exposition.classic import Classic
 from argus.exporter.flight.pages import FlightPages
 from argus.exporter.flight.receiver import Receiver
 from argus.exporter.flight.store import Store, default_directory
@@ -55,7 +55,7 @@ class Options:
         segments: Base directory of the segments; None for ``ARGUS_DIR`` or ``/dev/shm``.
         per_user, total: Most segments that are read.
         retention_s: How long a dead rank stays announced.
-        classic: Exponents of the classic histogram bounds, none to leave them out.
+        classic: Which histograms carry classic buckets.
         disabled: Collectors that do not run.
         trace: Whether traces are served.
         snapshots: Where and how many snapshots are kept when alerts come; None: no alerts are taken.
@@ -69,7 +69,7 @@ class Options:
     per_user: int = 128
     total: int = 1024
     retention_s: float = RETENTION_S
-    classic: tuple[int, ...] = CLASSIC_EXPONENTS
+    classic: Classic = Classic.ITERATIONS
     disabled: Collection[str] = ()
     trace: bool = True
     snapshots: SnapshotOptions | None = None

@@ -12,9 +12,6 @@ import numpy.typing as npt
 from argus import catalogue
 from argus.catalogue import Metric
 
-CLASSIC_EXPONENTS = tuple(range(-10, 13, 2))
-"""Classic bucket bounds are 2**k seconds: about 1 ms to 4,096 s, two octaves apart."""
-
 
 @dataclass(frozen=True)
 class Histogram:

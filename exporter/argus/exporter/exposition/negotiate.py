@@ -6,6 +6,7 @@ from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
 
 from argus.exporter.exposition import protobuf, text
+from argus.exporter.exposition.classic import Classic
 from argus.exporter.exposition.families import Family
 
 
@@ -14,7 +15,7 @@ class Format:
     """A format and its content type."""
 
     content_type: str
-    encode: Callable[[Sequence[Family], Sequence[int]], bytes]
+    encode: Callable[[Sequence[Family], Classic], bytes]
 
 
 TEXT = Format(text.TEXT_TYPE, lambda families, classic: text.encode(families, classic=classic))

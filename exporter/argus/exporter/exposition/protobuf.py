@@ -14,13 +14,14 @@ from argus.exporter.exposition.buckets import (
     cumulative,
     native,
 )
-from argus.exporter.exposition.families import CLASSIC_EXPONENTS, Family, Histogram, Summary
+from argus.exporter.exposition.classic import Classic
+from argus.exporter.exposition.families import Family, Histogram, Summary
 from argus.exporter.exposition.messages import METRIC_TYPES, MetricFamily
 
 CONTENT_TYPE = "application/vnd.google.protobuf; proto=io.prometheus.client.MetricFamily; encoding=delimited"
 
 
-def encode(families: Iterable[Family], classic: Sequence[int] = CLASSIC_EXPONENTS) -> bytes:
+def encode(families: Iterable[Family], classic: Classic = Classic.ITERATIONS) -> bytes:
     """Encode families, each preceded by its length.
 
     Histograms are native (schema 3), with classic buckets beside them for a Prometheus that does
@@ -28,9 +29,10 @@ def encode(families: Iterable[Family], classic: Sequence[int] = CLASSIC_EXPONENT
 
     Args:
         families: As the registry collects them.
-        classic: Exponents k of the classic histogram bounds 2**k s; empty leaves native buckets only.
+        classic: Whether there are classic buckets too.
     """
-    bounds, index = classic_bounds(classic), classic_index(classic)
+    exponents = classic.in_protobuf()
+    bounds, index = classic_bounds(exponents), classic_index(exponents)
     parts: list[bytes] = []
     for family in families:
         encoded = _family(family, bounds, index).SerializeToString()

@@ -2,11 +2,12 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Iterable, Iterator
 
 from argus.catalogue import Metric
 from argus.exporter.exposition.buckets import Indices, classic_bounds, classic_index, cumulative
-from argus.exporter.exposition.families import CLASSIC_EXPONENTS, Family, Histogram, Summary
+from argus.exporter.exposition.classic import Classic
+from argus.exporter.exposition.families import Family, Histogram, Summary
 
 TEXT_TYPE = "text/plain; version=0.0.4; charset=utf-8"
 OPENMETRICS_TYPE = "application/openmetrics-text; version=1.0.0; charset=utf-8"
@@ -31,20 +32,20 @@ def escape(value: str) -> str:
 
 
 def encode(
-    families: Iterable[Family], openmetrics: bool = False, classic: Sequence[int] = CLASSIC_EXPONENTS
+    families: Iterable[Family], openmetrics: bool = False, classic: Classic = Classic.ITERATIONS
 ) -> bytes:
     """Encode families.
 
     Args:
         families: As the registry collects them.
         openmetrics: OpenMetrics instead of the older text format.
-        classic: Exponents k of the classic histogram bounds 2**k s; empty leaves only ``+Inf``.
+        classic: Which histograms have buckets; the others have ``+Inf`` only.
     """
     lines: list[str] = []
-    bounds = [f'le="{bound!r}"' for bound in classic_bounds(classic)]
-    index = classic_index(classic)
     for family in families:
         metric = family.metric
+        exponents = classic.in_text(metric)
+        bounds, index = [f'le="{bound!r}"' for bound in classic_bounds(exponents)], classic_index(exponents)
         lines.append(_head(metric, openmetrics))
         names = [f'{name}="' for name in metric.labels]
         for values, value in family.series:

@@ -5,6 +5,7 @@ from __future__ import annotations
 import html
 from collections.abc import Callable
 
+from argus.exporter.exposition.classic import Classic
 from argus.exporter.exposition.negotiate import choose
 from argus.exporter.flight.pages import FlightPages
 from argus.exporter.registry import Registry
@@ -38,7 +39,7 @@ class Pages:
     Args:
         registry: What ``telemetry_path`` shows.
         telemetry_path: Where the metrics are.
-        classic: Exponents of the classic histogram bounds, none to leave them out.
+        classic: Which histograms carry classic buckets.
         version: For the landing page.
         flight: What there is of flight recorders; None: nothing.
         ready: Whether segments have been looked for once.
@@ -49,7 +50,7 @@ class Pages:
         registry: Registry,
         *,
         telemetry_path: str,
-        classic: tuple[int, ...],
+        classic: Classic,
         version: str,
         flight: FlightPages | None = None,
         ready: Callable[[], bool] = lambda: True,
