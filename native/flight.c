@@ -18,7 +18,7 @@ static uint32_t digest_of(const char *text, size_t length) {
     return digest;
 }
 
-unsigned argus_flight_name(struct argus_flight *flight, const char *text, size_t length) {
+unsigned argus_flight_intern(struct argus_flight *flight, const char *text, size_t length) {
     struct argus_flight_name name;
     if (flight->events == NULL)
         return ARGUS_FLIGHT_NO_NAME;

@@ -39,7 +39,7 @@ uint32_t argus_flight_capacity(uint32_t events);
 
 /* Index of a name in the ring's table, cut to what a record holds; the same
  * again for the same name.  ARGUS_FLIGHT_NO_NAME when all records are taken. */
-unsigned argus_flight_name(struct argus_flight *flight, const char *text, size_t length);
+unsigned argus_flight_intern(struct argus_flight *flight, const char *text, size_t length);
 
 /* Adds an event; there must be a ring. */
 static inline void argus_flight_add(struct argus_flight *flight, unsigned type, unsigned detail, unsigned name,

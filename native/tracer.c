@@ -303,7 +303,7 @@ void argus_tracer_pause(struct argus_text kind) {
         return;
     t->pause_begin = t->pause_since = now;
     if (t->flight != NULL)
-        t->pause_name = argus_flight_name(t->flight, kind.data, kind.length);
+        t->pause_name = argus_flight_intern(t->flight, kind.data, kind.length);
     if (t->blocks && t->owner == 0)
         t->iteration_begin = 0; /* the next one begins where its block begins */
     argus_segment_pause(t->segment, kind, now);

@@ -83,7 +83,7 @@ def parse(content: bytes) -> list[RankTrace]:
             if descriptor.HasField("process"):
                 processes[descriptor.uuid] = descriptor.process
             else:
-                name = _LANE.sub("", descriptor.name)
+                name = _LANE.sub("", _text(descriptor.name))
                 tracks[descriptor.uuid] = _Track(name, descriptor.parent_uuid)
         elif packet.HasField("track_event"):
             _event(packet, sequences[sequence], tracks)
@@ -96,7 +96,7 @@ def parse(content: bytes) -> list[RankTrace]:
 def _event(packet: Any, interned: _Sequence, tracks: dict[int, _Track]) -> None:
     for table, known in (("event_names", interned.names), ("debug_annotation_names", interned.arguments)):
         for entry in getattr(packet.interned_data, table):
-            known[entry.iid] = entry.name
+            known[entry.iid] = _text(entry.name)
     event = packet.track_event
     track = tracks.get(event.track_uuid)
     if track is None:
@@ -105,7 +105,7 @@ def _event(packet: Any, interned: _Sequence, tracks: dict[int, _Track]) -> None:
         arguments = tuple(
             (
                 interned.arguments.get(each.name_iid, "?"),
-                each.string_value if each.HasField("string_value") else int(each.uint_value),
+                _text(each.string_value) if each.HasField("string_value") else int(each.uint_value),
             )
             for each in event.debug_annotations
         )
@@ -121,7 +121,7 @@ def _rank(uuid: int, process: Any, tracks: dict[int, _Track]) -> RankTrace:
     known: dict[str, str] = {}
     notes = []
     for label in process.process_labels:
-        name, _, value = label.partition("=")
+        name, _, value = _text(label).partition("=")
         if name == "note":
             notes.append(value)
         else:
@@ -145,6 +145,11 @@ def _rank(uuid: int, process: Any, tracks: dict[int, _Track]) -> RankTrace:
         if track.process == uuid:
             result.tracks.setdefault(track.name, []).extend([*track.slices, *track.stack])
     return result
+
+
+def _text(text: str | bytes) -> str:
+    """protobuf gives bytes where a string is not UTF-8."""
+    return text if isinstance(text, str) else text.decode("utf-8", "replace")
 
 
 def _number(text: str) -> int:
