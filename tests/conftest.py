@@ -8,6 +8,7 @@ from pathlib import Path
 import pytest
 
 from argus.prometheus import BinaryNotFoundError, find_prometheus, find_promtool
+from nvtx_support import build_caller
 
 
 @pytest.fixture(scope="session")
@@ -46,3 +47,9 @@ def each_prometheus(request: pytest.FixtureRequest) -> Path:
         return find_prometheus()
     except BinaryNotFoundError as error:
         pytest.skip(str(error).splitlines()[0])
+
+
+@pytest.fixture(scope="session")
+def nvtx_caller(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """Library of ``nvtx_caller.c``; the test is skipped where there are no NVTX headers."""
+    return build_caller(tmp_path_factory.mktemp("nvtx") / "libcaller.so", "-shared", "-fPIC")

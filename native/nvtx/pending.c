@@ -24,7 +24,8 @@ static int with_the_gil(void *Py_UNUSED(unused)) {
         initialise();
     if (argus_nvtx.message[0] != '\0')
         argus_report("%s", argus_nvtx.message); /* which says nothing twice */
-    argus_iterated();
+    if (argus_tracer.active && argus_tracer.segment->completed_iterations > 0)
+        argus_iterated();
     return 0;
 }
 
