@@ -28,6 +28,7 @@ COMMANDS = {
     "diagnose": ("argus.diagnose.command", "name the culprit in recorded traces"),
     "classify": ("argus.kernels.command", "add up a trace's GPU time by kernel class"),
     "nvtx": ("argus.nvtx.command", "tell what NVTX ranges become, and how to trace them"),
+    "trace": ("argus.flight.command", "write what ranks did last as a trace for Perfetto"),
     "rules": ("argus.rules_command", "list or render the recording and alerting rules"),
     "demo": ("argus.demo.command", "run a small real job with one slow rank, up to the alert"),
 }
