@@ -52,6 +52,11 @@ static PyObject *phase_enter(PyObject *object, PyObject *Py_UNUSED(unused)) {
     return Py_NewRef(object);
 }
 
+/* Bound, and called as a function of the class at times: contextlib passes the object itself. */
+static PyObject *kept_enter(PyObject *object, PyObject *const *Py_UNUSED(args), Py_ssize_t Py_UNUSED(count)) {
+    return phase_enter(object, NULL);
+}
+
 static PyObject *phase_exit(PyObject *object, PyObject *const *Py_UNUSED(args), Py_ssize_t Py_UNUSED(count)) {
     phase_object *self = (phase_object *)object;
     if (argus_tracer.active && self->generation == argus_tracer.generation) {
@@ -117,7 +122,7 @@ static PyObject *new_phase(PyObject *name, PyTypeObject *type) {
 /* `with` looks __enter__ and __exit__ up on the class, and binding what it finds
  * there costs two allocations a time.  A class of its own holds them bound. */
 static PyObject *new_kept_phase(PyObject *name) {
-    static PyMethodDef enter = {"__enter__", phase_enter, METH_NOARGS, NULL};
+    static PyMethodDef enter = {"__enter__", (PyCFunction)(void (*)(void))kept_enter, METH_FASTCALL, NULL};
     static PyMethodDef exit = {"__exit__", (PyCFunction)(void (*)(void))phase_exit, METH_FASTCALL, NULL};
     static PyType_Slot none[] = {{0, NULL}};
     static PyType_Spec own = {"argus._native.Phase", sizeof(phase_object), 0,

@@ -120,10 +120,52 @@ static inline void show_open(struct argus_tracer *t) {
         argus_segment_open_phase(t->segment, (int)t->open[t->depth - 1].phase, t->open[t->depth - 1].begin);
 }
 
+/* Where those of this name and thread are counted; NULL: nowhere.  `begin`: a
+ * free record will do. */
+static struct argus_surplus *find_surplus(struct argus_tracer *t, unsigned phase, int collective, int begin) {
+    pthread_t self = pthread_self();
+    struct argus_surplus *vacant = NULL;
+    for (unsigned i = 0; i < ARGUS_DEPTH; i++) {
+        struct argus_surplus *surplus = &t->surplus[i];
+        if (surplus->count == 0)
+            vacant = vacant == NULL ? surplus : vacant;
+        else if (surplus->phase == phase && surplus->collective == collective &&
+                 pthread_equal(surplus->thread, self))
+            return surplus;
+    }
+    if (!begin || vacant == NULL)
+        return NULL;
+    *vacant = (struct argus_surplus){.phase = phase, .collective = collective, .thread = self};
+    return vacant;
+}
+
+static void begin_surplus(struct argus_tracer *t, unsigned phase, int collective) {
+    struct argus_surplus *surplus = find_surplus(t, phase, collective, 1);
+    argus_tracer_drop();
+    if (surplus == NULL)
+        return; /* its end may end another of the same name early, which leaves nothing open */
+    surplus->count++;
+    surplus->newest = ++t->occurrences;
+    t->overflow++;
+}
+
+/* Whether the end is that of one without a place, and not of the entry `at`:
+ * what this thread began last ends first. */
+static int end_surplus(struct argus_tracer *t, unsigned phase, int collective, int at) {
+    struct argus_surplus *surplus = find_surplus(t, phase, collective, 0);
+    if (surplus == NULL)
+        return 0;
+    if (at >= 0 && pthread_equal(t->open[at].thread, surplus->thread) &&
+        (int32_t)(t->open[at].occurrence - surplus->newest) > 0)
+        return 0;
+    surplus->count--;
+    t->overflow--;
+    return 1;
+}
+
 static inline struct argus_open *push(struct argus_tracer *t, unsigned phase, int collective) {
     if (t->depth == ARGUS_DEPTH) {
-        t->overflow++;
-        argus_tracer_drop();
+        begin_surplus(t, phase, collective);
         return NULL;
     }
     struct argus_open *open = &t->open[t->depth];
@@ -175,11 +217,9 @@ static void finish_collective(struct argus_tracer *t, const struct argus_open *o
 static void end(unsigned phase, int collective) {
     struct argus_tracer *t = &argus_tracer;
     uint64_t now = clock_now();
-    if (t->overflow != 0) { /* ends come in the opposite order of begins */
-        t->overflow--;
-        return;
-    }
     int at = find(t, phase, collective);
+    if (t->overflow != 0 && end_surplus(t, phase, collective, at))
+        return;
     if (at < 0)
         return; /* begun before the tracer started */
     settle(t, now);

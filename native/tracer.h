@@ -25,6 +25,15 @@ struct argus_open {
     uint64_t sequence;
 };
 
+/* Phases of one name and thread that are open without a place. */
+struct argus_surplus {
+    unsigned phase;
+    int collective;
+    pthread_t thread;
+    unsigned count;
+    uint32_t newest; /* occurrence */
+};
+
 struct argus_tracer {
     int active;
     unsigned generation;  /* indices into the segment are valid within one */
@@ -34,7 +43,9 @@ struct argus_tracer {
     struct argus_flight *flight; /* NULL: off */
     unsigned pause_name;         /* in the flight recorder, of the open pause */
     uint64_t last; /* when time was last accounted for */
-    unsigned depth, overflow;
+    unsigned depth;
+    unsigned overflow; /* open ones that found no place in `open`, */
+    struct argus_surplus surplus[ARGUS_DEPTH]; /* and whose they are: where that is known */
     uint32_t occurrences;
     struct argus_open open[ARGUS_DEPTH];
 

@@ -6,6 +6,7 @@ import copy
 import pickle
 import threading
 from collections.abc import Callable, Iterator
+from contextlib import ExitStack
 from pathlib import Path
 
 import pytest
@@ -420,6 +421,57 @@ def test_more_phases_than_records_become_other_and_are_counted(tracer: Traced) -
     assert snapshot.iterations[0]["busy"] == 32
     # Each of the 8 when it was first looked up, and each occurrence.
     assert snapshot.sources["phases"]["dropped"] == 16
+
+
+def test_in_an_exit_stack(tracer: Traced) -> None:
+    """It calls the methods of the class with the object."""
+    with ExitStack() as stack:
+        for block in (argus.pause("checkpoint"), argus.phase("a"), argus.phase("b"), argus.collective("c")):
+            assert stack.enter_context(block) is block
+        assert _native.status()["open_phases"] == 3
+    with argus.iteration(), ExitStack() as stack:
+        stack.enter_context(argus.phase("a"))
+        tracer.clock.advance(7)
+    assert _native.status()["open_phases"] == 0
+    assert tracer.snapshot().in_iteration(0) == {"a": 7}
+
+
+def test_more_threads_in_phases_than_places(tracer: Traced) -> None:
+    """They end in any order; whichever got a place, none of them stays open."""
+    everybody = threading.Barrier(100)
+
+    def work(name: str) -> None:
+        with argus.phase(name):
+            everybody.wait(timeout=60)
+
+    threads = [threading.Thread(target=work, args=(f"p{i % 10}",)) for i in range(100)]
+    for thread in threads:
+        thread.start()
+    for thread in threads:
+        thread.join()
+    status = _native.status()
+    assert (status["open_phases"], status["dropped"]) == (0, 100 - 64)
+    with argus.iteration():
+        with argus.phase("after"):
+            tracer.clock.advance(30)
+        tracer.clock.advance(5)
+    assert tracer.snapshot().in_iteration(0) == {"after": 30}
+
+
+def test_a_phase_without_a_place_that_ends_elsewhere(tracer: Traced) -> None:
+    """The end by another thread is taken for another's; phases of the same name go on well afterwards."""
+    lost = argus.phase("lost")
+    with ExitStack() as full:
+        for _ in range(64):
+            full.enter_context(argus.phase("full"))
+        lost.__enter__()
+        in_thread(lambda: lost.__exit__(None, None, None))
+    with argus.iteration():
+        with lost:
+            tracer.clock.advance(30)
+        tracer.clock.advance(5)
+    assert tracer.snapshot().in_iteration(0) == {"lost": 30}
+    assert _native.status()["open_phases"] == 0
 
 
 def test_deeper_than_the_stack(tracer: Traced) -> None:
