@@ -5,6 +5,7 @@
 #include "kernels_link.h"
 #include "lock.h"
 #include "python.h"
+#include "sequence.h"
 #include "tracer.h"
 
 #define FIRST_ITERATIONS 8 /* after each of which Python is called */
@@ -141,6 +142,26 @@ static PyObject *stop(PyObject *Py_UNUSED(module), PyObject *args, PyObject *kwa
     return result;
 }
 
+static PyObject *source(PyObject *Py_UNUSED(module), PyObject *args) {
+    PyObject *object;
+    int enabled;
+    struct argus_text name;
+    if (!PyArg_ParseTuple(args, "Op:source", &object, &enabled))
+        return NULL;
+    PyObject *text = argus_utf8(object, &name);
+    if (text == NULL)
+        return NULL;
+    argus_lock();
+    if (argus_tracer.active && argus_segment_writable(argus_tracer.segment)) {
+        struct argus_source *record = argus_segment_source(argus_tracer.segment, name);
+        if (record != NULL)
+            argus_store(&record->enabled, (uint64_t)enabled);
+    }
+    argus_unlock();
+    Py_DECREF(text);
+    Py_RETURN_NONE;
+}
+
 static PyObject *refresh(PyObject *Py_UNUSED(module), PyObject *Py_UNUSED(unused)) {
     argus_tracer.coordinates++;
     Py_RETURN_NONE;
@@ -176,6 +197,9 @@ static PyMethodDef functions[] = {
      "The tracer of this process writes to the segment; cost in nanoseconds, for the tracer's self-report."},
     {"stop", (PyCFunction)(void (*)(void))stop, METH_VARARGS | METH_KEYWORDS,
      "stop(state=None)\n--\n\nStops the tracer and closes its segment with this state."},
+    {"source", source, METH_VARARGS,
+     "source(name, enabled)\n--\n\n"
+     "Shows in the running tracer's segment whether a source of events is recording."},
     {"refresh", refresh, METH_NOARGS,
      "refresh()\n--\n\nCommunicators are named again: the coordinates changed."},
     {"status", status, METH_NOARGS, "status()\n--\n\nWhat the tracer has done, as a dict."},

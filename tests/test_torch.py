@@ -24,8 +24,11 @@ torch = pytest.importorskip("torch", reason="torch is not installed (pip install
 import argus  # noqa: E402
 import argus.torch  # noqa: E402
 from argus._native import monotonic_ns, own_segments  # noqa: E402
+from argus.exporter.registry import Registry  # noqa: E402
+from argus.exporter.sources import MemorySource  # noqa: E402
 from argus.segment.reader import read  # noqa: E402
 from argus.torch import attachment  # noqa: E402
+from exporter_support import series  # noqa: E402
 
 
 class _Block:
@@ -415,6 +418,45 @@ def test_a_failure_inside_turns_tracing_off_once_and_training_goes_on(
     assert caplog.text.count("no iteration today") == 1
     assert not handle.active
     assert "no iteration today" in handle.reason
+
+
+def test_the_exporter_is_told_whether_the_loop_is_traced(
+    segments: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def told() -> dict[str, float]:
+        families = Registry(MemorySource(own_segments)).collect()
+        values = series(families)
+        return {
+            name: value
+            for (name, labels), value in values.items()
+            if name.startswith("argus_tracer_") and labels[-1] == "torch"
+        }
+
+    model, optimizer, loader = _job()
+    handle = argus.torch.attach(model, optimizer, loader)
+    assert told() == {"argus_tracer_enabled": 1}  # it counts nothing of its own
+
+    def broken() -> Any:
+        raise OSError("no iteration today")
+
+    monkeypatch.setattr(argus, "iteration", broken)
+    model(next(iter(loader))).sum().backward()
+    assert not handle.active
+    assert told() == {"argus_tracer_enabled": 0}
+    monkeypatch.undo()
+    again = argus.torch.attach(*_job())
+    assert told() == {"argus_tracer_enabled": 1}
+    again.detach()
+    assert told() == {"argus_tracer_enabled": 0}
+
+    def unable(*_: Any) -> Any:
+        raise RuntimeError("no kinds today")
+
+    argus.torch.attach(*_job())
+    monkeypatch.setattr(attachment, "mixed_kinds", unable)
+    attachment._recorder = None
+    assert not argus.torch.attach(*_job()).active
+    assert told() == {"argus_tracer_enabled": 0}
 
 
 def test_a_failure_at_the_models_edge_does_not_reach_the_training(

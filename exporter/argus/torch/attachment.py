@@ -13,7 +13,7 @@ import argus
 from argus.torch import loaders, optimizers
 from argus.torch.modules import TracedModel, is_caught
 from argus.torch.parallel import mixed_kinds
-from argus.torch.recorder import PHASE_KINDS, Recorder
+from argus.torch.recorder import PHASE_KINDS, Recorder, show
 
 _log = logging.getLogger("argus.torch")
 _T = TypeVar("_T")
@@ -113,6 +113,8 @@ def attach(
         _log.warning("argus: the training loop is not traced: %s: %s", type(error).__name__, error)
         if _recorder is not None:
             _recorder.turn_off(f"attach failed: {error}")
+        else:
+            show(False)
         handle, traced = Handle(_recorder), iterables
     handle.dataloader = type(dataloader)(traced) if isinstance(dataloader, (list, tuple)) else traced[0]
     return handle

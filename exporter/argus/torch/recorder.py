@@ -54,6 +54,13 @@ def _event(
     return safely
 
 
+def show(recording: bool) -> None:
+    """Tell the exporter whether the loop is being recorded: ``argus_tracer_enabled{source="torch"}``."""
+    from argus import _native  # where there is none, nothing is attached
+
+    _native.source("torch", recording)
+
+
 class Recorder:
     """The state of one process's training loop.
 
@@ -89,6 +96,7 @@ class Recorder:
         self._backward_done = False  # since the last step
         self._step_done = False  # since the iteration began
         self._steps_until_blind = 3  # steps without any forward pass until this is said; -1: never
+        show(True)
 
     @property
     def on_loop_thread(self) -> bool:
@@ -233,6 +241,7 @@ class Recorder:
     def close(self) -> None:
         """Record nothing from now on, and close what is open."""
         self.off = True
+        show(False)
         try:
             for name in reversed(self._open):
                 self._phases[name].__exit__(None, None, None)
