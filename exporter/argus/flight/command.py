@@ -107,6 +107,8 @@ def run(args: argparse.Namespace) -> int:
     for each in aligned:
         for note in each.notes:
             print(f"argus trace: rank {each.rank}: {note}", file=sys.stderr)
+    for missing in sorted((ranks or set()) - {each.rank for each in aligned}):
+        print(f"argus trace: rank {missing} was not found", file=sys.stderr)
     for line in said:
         print(f"argus trace: {line}", file=sys.stderr)
     slices = sum(len(track) for each in aligned for track in each.tracks.values())
