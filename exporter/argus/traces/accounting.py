@@ -1,6 +1,6 @@
 """From the rows of one iteration to what a live rank would have counted.
 
-The rule is that of live accounting (docs/contracts.md): each moment belongs to
+The rule is that of live accounting (docs/architecture.md): each moment belongs to
 the phase begun last and still open, on whatever thread, so phase seconds are
 exclusive and busy is the plain sum of compute and host time.  Ranks whose
 durations were measured where the work ran (``as_recorded``) keep them; their
