@@ -13,6 +13,8 @@ import pytest
 
 import argus
 from argus import _native
+from native_support import environment
+from nvtx_support import PRELUDE, build_caller
 
 ROOT = Path(__file__).resolve().parent.parent
 NATIVE = ROOT / "native"
@@ -20,8 +22,19 @@ STRICT = ["-std=c11", "-Wall", "-Wextra", "-Wshadow", "-Wstrict-prototypes", "-W
 SANITIZED_TESTS = [
     "test_kernel_classes.py",
     "test_native_segment.py",
+    "test_nvtx.py",
+    "test_nvtx_life.py",
+    "test_nvtx_rules.py",
     "test_tracer_accounting.py",
     "test_tracer_decorators.py",
+]
+SUPPORT = [
+    "conftest.py",
+    "native_support.py",
+    "nvtx_caller.c",
+    "nvtx_support.py",
+    "traces_support.py",
+    "data/kernel_names.txt",
 ]
 
 
@@ -118,16 +131,21 @@ print(status["enabled"], status["iterations"], status["events"])
     assert done.stdout.split() == ["True", "5", "10"], done.stderr
 
 
-def test_address_and_undefined_behaviour_sanitizers(compiler: str, tmp_path: Path) -> None:
-    """The native tests again, with an extension that watches every access."""
-    library = runtime_library(compiler, "libasan.so")
-    package = tmp_path / "argus"
+def copy_package(target: Path) -> Path:
+    """The package without its extension."""
     shutil.copytree(
         Path(str(argus.__file__)).parent,
-        package,
+        target / "argus",
         symlinks=True,
         ignore=shutil.ignore_patterns("*.so", "__pycache__"),
     )
+    return target / "argus"
+
+
+def test_address_and_undefined_behaviour_sanitizers(compiler: str, tmp_path: Path) -> None:
+    """The native tests again, with an extension that watches every access."""
+    library = runtime_library(compiler, "libasan.so")
+    package = copy_package(tmp_path)
     build(
         compiler,
         package / "_native.abi3.so",
@@ -139,7 +157,7 @@ def test_address_and_undefined_behaviour_sanitizers(compiler: str, tmp_path: Pat
     )
     tests = tmp_path / "tests"
     tests.mkdir()
-    for name in (*SANITIZED_TESTS, "native_support.py", "traces_support.py", "data/kernel_names.txt"):
+    for name in (*SANITIZED_TESTS, *SUPPORT):
         (tests / name).parent.mkdir(exist_ok=True)
         shutil.copy(Path(__file__).parent / name, tests / name)
     environ = os.environ | {
@@ -167,3 +185,49 @@ def test_address_and_undefined_behaviour_sanitizers(compiler: str, tmp_path: Pat
     done = run("-m", "pytest", "-q", "-x", "-p", "no:cacheprovider", ".")
     assert done.returncode == 0, done.stdout[-4000:] + done.stderr[-4000:]
     assert "runtime error" not in done.stdout + done.stderr
+
+
+RACES = """
+caller.push(b"forward"); caller.pop()  # NVTX's own first call is not made for this sanitizer
+argus.init(run_id="r")
+thread = threading.Thread(target=caller.threads, args=(8, 3000, b"forward", b"no rule"))
+thread.start()
+rounds = 0
+while thread.is_alive() or rounds < 300:
+    with argus.phase("optimizer"), argus.collective("all_reduce"):
+        caller.push(b"iteration"); caller.pop()
+    with argus.pause("checkpoint"):
+        argus.work(tokens=3)
+    if rounds % 10 == 0:
+        argus.status(); _native.own_segments()[0].snapshot()
+    rounds += 1
+thread.join()
+argus.finish()
+print(_native.nvtx_status()["ranges"] == 24_000 + rounds)
+"""
+
+
+def test_thread_sanitizer(compiler: str, tmp_path: Path) -> None:
+    """NVTX's callers don't hold the GIL: they and Python share the accounting by its lock."""
+    library = runtime_library(compiler, "libtsan.so")
+    package = copy_package(tmp_path)
+    extension = package / "_native.abi3.so"
+    build(compiler, extension, "-O1", "-g", "-Wno-tsan", "-fsanitize=thread")
+    caller = build_caller(tmp_path / "libcaller.so", "-shared", "-fPIC", "-fsanitize=thread")
+    done = subprocess.run(
+        [sys.executable, "-c", PRELUDE + RACES],
+        env=environment(tmp_path)
+        | {
+            "LD_PRELOAD": library,
+            "PYTHONPATH": str(tmp_path),
+            "CALLER": str(caller),
+            "NVTX_INJECTION64_PATH": str(extension),
+        },
+        capture_output=True,
+        text=True,
+        timeout=300,
+        check=False,
+    )
+    if "unexpected memory mapping" in done.stderr:
+        pytest.skip("this kernel's address space layout is none for the thread sanitizer")
+    assert (done.returncode, done.stdout, done.stderr) == (0, "True\n", ""), done.stderr[:8000]

@@ -91,7 +91,7 @@ static void resolve(const struct argus_tracer *t, const struct argus_nvtx_rule *
     struct argus_text name = {rule->name, rule->length};
     target->phase = argus_segment_phase(t->segment, name, kind_of(rule));
     target->overflowed = target->phase == ARGUS_OTHER_PHASE && strcmp(rule->name, "other") != 0;
-    target->generation = t->generation;
+    __atomic_store_n(&target->generation, t->generation, __ATOMIC_RELAXED);
 }
 
 /* After an iteration ended: Python looks at the first ones, where the segment was lost, and for a profiler. */

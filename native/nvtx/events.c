@@ -49,7 +49,8 @@ static void count_untraced(void) {
 }
 
 static void begin_generation(struct argus_nvtx_thread *thread) {
-    if (argus_nvtx.cost_per_range == 0)
+    static int calibrated;
+    if (!__atomic_exchange_n(&calibrated, 1, __ATOMIC_RELAXED))
         calibrate(thread);
     argus_nvtx_begin_generation(thread);
 }
