@@ -59,6 +59,34 @@ def test_ranks_come_and_go(tmp_path: Path) -> None:
         assert process.wait(20) == 0
 
 
+def _terminated_after_a_clean_end(base: Path, process: subprocess.Popen[str], url: str) -> None:
+    """A rank ends and at once the exporter is told to; it says that it stays."""
+    with Rank(base, "run", 0, world_size=1) as rank:
+        assert len(_up(url)) == 1
+        rank.tell("ended")
+    process.send_signal(signal.SIGTERM)
+    assert process.stderr is not None
+    assert any("staying for the next one" in line for line in process.stderr)
+
+
+def test_a_sidecar_that_ends_with_its_job_shows_the_clean_end_first(tmp_path: Path) -> None:
+    with _running(tmp_path, "--web.linger", "600") as (process, url):
+        _terminated_after_a_clean_end(tmp_path, process, url)
+        page = requests.get(url + "metrics", timeout=20).text
+        assert 'argus_exporter_ranks_ended{run_id="run"} 1' in page
+        assert process.wait(20) == 0
+
+
+def test_an_exporter_that_lingers_can_be_hurried_and_does_not_wait_forever(tmp_path: Path) -> None:
+    with _running(tmp_path, "--web.linger", "600") as (process, url):
+        _terminated_after_a_clean_end(tmp_path, process, url)
+        process.send_signal(signal.SIGTERM)
+        assert process.wait(20) == 0
+    with _running(tmp_path, "--web.linger", "0.1") as (process, url):
+        _terminated_after_a_clean_end(tmp_path, process, url)
+        assert process.wait(20) == 0
+
+
 def test_interrupt_ends_it_cleanly(tmp_path: Path) -> None:
     with _running(tmp_path) as (process, _):
         process.send_signal(signal.SIGINT)

@@ -7,8 +7,10 @@ import logging
 import os
 import signal
 import sys
-import threading
+import time
+from contextlib import suppress
 from pathlib import Path
+from queue import Empty, SimpleQueue
 
 from argus._native import __version__
 from argus.exporter.exposition import text
@@ -22,6 +24,9 @@ from argus.exporter.web.server import DEFAULT_PORT, AddressError
 from argus.segment.files import DEFAULT_BASE
 
 _LOG = logging.getLogger("argus.exporter")
+
+LINGER_S = 20.0
+"""More than a scrape interval of 15 s, less than the 30 s that Kubernetes gives a pod to end."""
 
 DESCRIPTION = """\
 Serves all training ranks of this node to Prometheus. Run one on each node, as
@@ -49,6 +54,11 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     web.add_argument(
         "--web.max-requests", dest="max_requests", type=_positive, default=16, metavar="N",
         help="requests answered at once, more get 503 (default 16)",
+    )  # fmt: skip
+    web.add_argument(
+        "--web.linger", dest="linger", type=_seconds, default=LINGER_S, metavar="SECONDS",
+        help="on SIGTERM, when ranks have ended cleanly since the last scrape: stay until the next one, at "
+        f"most this long; a sidecar ends with its job (default {LINGER_S:.0f})",
     )  # fmt: skip
     segments = parser.add_argument_group("segments")
     segments.add_argument(
@@ -149,13 +159,13 @@ def run(args: argparse.Namespace) -> int:
         registry = Registry(file_source(options), disabled=options.disabled, version=__version__)
         sys.stdout.buffer.write(text.encode(registry.collect(), classic=options.classic))
         return 0
-    return _serve(options)
+    return _serve(options, args.linger)
 
 
-def _serve(options: Options) -> int:
-    stop = threading.Event()
+def _serve(options: Options, linger_s: float) -> int:
+    signals: SimpleQueue[int] = SimpleQueue()
     for number in (signal.SIGTERM, signal.SIGINT):
-        signal.signal(number, lambda *_: stop.set())
+        signal.signal(number, lambda number, _: signals.put(number))
     try:
         exporter = Exporter(options)
     except (AddressError, WebConfigError) as error:
@@ -163,9 +173,26 @@ def _serve(options: Options) -> int:
         return 2
     with exporter:
         _LOG.info("version %s, process %d, segments below %s", __version__, os.getpid(), exporter.files.base)
-        stop.wait()
+        if signals.get() == signal.SIGTERM:
+            _linger(exporter, signals, linger_s)
         _LOG.info("stopping")
     return 0
+
+
+def _linger(exporter: Exporter, signals: SimpleQueue[int], seconds: float) -> None:
+    """Stay until a scrape has shown the latest clean ends, or another signal comes.
+
+    A sidecar is stopped when its job has ended; what it did not tell looks like ranks that vanished.
+    """
+    deadline = time.monotonic() + seconds
+    said = False
+    while exporter.has_unseen_ends() and (left := deadline - time.monotonic()) > 0:
+        if not said:
+            said = True
+            _LOG.info("ranks have ended since the last scrape: staying for the next one, up to %g s", seconds)
+        with suppress(Empty):
+            signals.get(timeout=min(left, 0.5))
+            return
 
 
 def _positive(text_: str) -> int:

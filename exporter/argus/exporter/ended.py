@@ -18,11 +18,14 @@ class EndedRanks:
 
     def __init__(self, retention_ns: int) -> None:
         self._retention_ns = retention_ns
+        self.added = 0
+        """How often a rank ended, ever."""
         self._ranks: dict[str, set[RankKey]] = {}
         self._left_ns: dict[str, int] = {}
 
     def add(self, key: RankKey, now_ns: int) -> None:
         """A rank ended cleanly."""
+        self.added += 1
         if key.run_id not in self._ranks and len(self._ranks) >= _MOST_RUNS:
             oldest = min(self._left_ns, key=self._left_ns.__getitem__)
             del self._ranks[oldest], self._left_ns[oldest]

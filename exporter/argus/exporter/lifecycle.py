@@ -82,6 +82,7 @@ class FileSource:
         self._forgotten: set[files.Entry] = set()
         self._holder: dict[RankKey, int] = {}
         self._ended = EndedRanks(self._retention_ns)
+        self._ends_shown = 0
         self._said: set[str] = set()
         self._outside = {"refused": 0, "unreadable": 0}
 
@@ -93,19 +94,20 @@ class FileSource:
     def scan(self, now_ns: int) -> Scan:
         """Read every segment; see ``RankSource``."""
         with self._lock:
-            self._discover()
-            for tracked in list(self._tracked.values()):
-                if tracked.entry in self._tracked:
-                    self._update(tracked, now_ns)
+            self._look(now_ns)
+            self._ends_shown = self._ended.added
             return self._result(now_ns)
+
+    def has_unseen_ends(self, now_ns: int) -> bool:
+        """Whether ranks ended cleanly since the last scan."""
+        with self._lock:
+            self._look(now_ns)
+            return self._ended.added > self._ends_shown
 
     def record(self, wanted: Iterable[RankKey], now_ns: int) -> list[Recording]:
         """Read the flight recorders of these ranks; see ``RecordingSource``."""
         with self._lock:
-            self._discover()
-            for tracked in list(self._tracked.values()):
-                if tracked.entry in self._tracked:
-                    self._update(tracked, now_ns)
+            self._look(now_ns)
             best = self._best()
             recordings = []
             for key in wanted:
@@ -124,6 +126,12 @@ class FileSource:
             for tracked in self._tracked.values():
                 os.close(tracked.fd)
             self._tracked.clear()
+
+    def _look(self, now_ns: int) -> None:
+        self._discover()
+        for tracked in list(self._tracked.values()):
+            if tracked.entry in self._tracked:
+                self._update(tracked, now_ns)
 
     def _discover(self) -> None:
         self._outside = {"refused": 0, "unreadable": 0}

@@ -159,14 +159,20 @@ class Exporter:
             self._ready.set()
             self._stop.wait(_DISCOVERY_S)
 
+    def has_unseen_ends(self) -> bool:
+        """Whether ranks ended cleanly that no scrape has shown yet."""
+        return self.files.has_unseen_ends(_native.monotonic_ns())
+
     def close(self) -> None:
-        """Stop listening and let go of all segments."""
+        """Stop listening, let answers that are under way leave, and let go of all segments."""
         if self._stop.is_set():
             return
         self._stop.set()
         for server in self.servers:
             server.shutdown()
             server.server_close()
+        for server in self.servers:
+            server.wait_for_answers()
         for thread in self._threads:
             thread.join(timeout=5)
         self.files.close()

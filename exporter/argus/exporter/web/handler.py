@@ -52,13 +52,18 @@ class Handler(BaseHTTPRequestHandler):
     server: Server
 
     def do_GET(self) -> None:
-        self._answer(body=True)
+        self._reply()
 
     def do_HEAD(self) -> None:
-        self._answer(body=False)
+        self._reply()
 
     def do_POST(self) -> None:
-        self._answer(body=True)
+        self._reply()
+
+    def _reply(self) -> None:
+        with self.server.answering():
+            self._answer(body=self.command != "HEAD")
+            self.wfile.flush()
 
     def _answer(self, body: bool) -> None:
         unread = "Content-Length" in self.headers or "Transfer-Encoding" in self.headers

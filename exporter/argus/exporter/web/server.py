@@ -6,7 +6,8 @@ import logging
 import socket
 import ssl
 import threading
-from contextlib import suppress
+from collections.abc import Iterator
+from contextlib import contextmanager, suppress
 from http.server import ThreadingHTTPServer
 from typing import Any
 
@@ -61,6 +62,8 @@ class Server(ThreadingHTTPServer):
         self.authenticator = Authenticator()
         self.requests = threading.BoundedSemaphore(max_requests)
         self._connections = threading.BoundedSemaphore(_MOST_CONNECTIONS)
+        self._answers = 0
+        self._idle = threading.Condition()
         self._text = address
         host, port = parse_address(address)
         try:
@@ -139,6 +142,23 @@ class Server(ThreadingHTTPServer):
             self.shutdown_request(secured)
             return None
         return secured
+
+    @contextmanager
+    def answering(self) -> Iterator[None]:
+        """Around the answer to one request."""
+        with self._idle:
+            self._answers += 1
+        try:
+            yield
+        finally:
+            with self._idle:
+                self._answers -= 1
+                self._idle.notify_all()
+
+    def wait_for_answers(self, timeout: float = 5.0) -> None:
+        """Let answers that are under way leave."""
+        with self._idle:
+            self._idle.wait_for(lambda: not self._answers, timeout)
 
     def shutdown_request(self, request: Any) -> None:
         if isinstance(request, ssl.SSLSocket):
