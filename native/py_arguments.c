@@ -36,6 +36,40 @@ int argus_to_unsigned(PyObject *object, uint64_t *value) {
     return 0;
 }
 
+int argus_take_count(const char *what, PyObject *object, uint64_t *value) {
+    if (object == NULL || object == Py_None)
+        return 0;
+    long long number = PyLong_AsLongLong(object);
+    if (number >= 0) {
+        *value = (uint64_t)number;
+        return 1;
+    }
+    argus_clear_exception();
+    argus_report("%s: needs a whole number from 0 to 9223372036854775807; what is none is left out", what);
+    return 0;
+}
+
+static int raise_again(void *exception) {
+    PyObject *value = exception;
+    PyErr_SetObject((PyObject *)Py_TYPE(value), value);
+    Py_DECREF(value);
+    return -1;
+}
+
+void argus_clear_exception(void) {
+    PyObject *type, *value, *traceback;
+    if (PyErr_Occurred() == NULL || PyErr_ExceptionMatches(PyExc_Exception)) {
+        PyErr_Clear();
+        return;
+    }
+    PyErr_Fetch(&type, &value, &traceback);
+    PyErr_NormalizeException(&type, &value, &traceback);
+    Py_XDECREF(type);
+    Py_XDECREF(traceback);
+    if (value != NULL && Py_AddPendingCall(raise_again, value) < 0)
+        Py_DECREF(value);
+}
+
 int argus_check_count(const char *method, Py_ssize_t count, Py_ssize_t least, Py_ssize_t most) {
     if (count >= least && count <= most)
         return 0;

@@ -41,7 +41,7 @@ static PyObject *ask_resolver(channel_object *self, int64_t *members, int64_t *n
         if (*nodes < 0)
             *nodes = found_nodes;
     } else {
-        PyErr_Clear();
+        argus_clear_exception();
         group_id = PyUnicode_FromFormat("%U-unknown", self->group);
     }
     Py_XDECREF(answer);
@@ -113,28 +113,13 @@ static PyObject *collective_exit(PyObject *object, PyObject *const *Py_UNUSED(ar
     Py_RETURN_NONE;
 }
 
-/* None or a count >= 0. */
-static int to_count(PyObject *object, const char *name, int64_t *value) {
-    if (object == NULL || object == Py_None)
-        return 0;
-    long long number = PyLong_AsLongLong(object);
-    if (number == -1 && PyErr_Occurred())
-        return -1;
-    if (number < 0) {
-        PyErr_Format(PyExc_ValueError, "collective(): %s can't be negative", name);
-        return -1;
-    }
-    *value = number;
-    return 0;
-}
-
 enum { OP, GROUP, GROUP_ID, BYTES, MEMBERS, NODES, PEER, ARGUMENTS };
 static const char *const argument_names[] = {"op", "group", "group_id", "bytes", "members", "nodes", "peer", NULL};
 
 static PyObject *new_channel(PyObject *const *given) {
     static PyObject *communication;
-    if (!PyUnicode_Check(given[GROUP]) || (given[GROUP_ID] != Py_None && !PyUnicode_Check(given[GROUP_ID])))
-        return PyErr_Format(PyExc_TypeError, "collective(): group and group_id are str");
+    if (!PyUnicode_Check(given[OP]) || !PyUnicode_Check(given[GROUP]) || (given[GROUP_ID] != Py_None && !PyUnicode_Check(given[GROUP_ID])))
+        return PyErr_Format(PyExc_TypeError, "op, group and group_id are str");
     if (communication == NULL && (communication = PyUnicode_FromString("communication")) == NULL)
         return NULL;
     PyObject *phase = argus_get_phase(given[OP], communication);
@@ -150,12 +135,12 @@ static PyObject *new_channel(PyObject *const *given) {
     self->group_id = Py_NewRef(given[GROUP_ID]);
     self->peer = Py_NewRef(given[PEER]);
     self->phase = phase;
-    self->members = self->nodes = ARGUS_UNKNOWN;
+    uint64_t count;
+    self->members = argus_take_count("collective(members=)", given[MEMBERS], &count) ? (int64_t)count : ARGUS_UNKNOWN;
+    self->nodes = argus_take_count("collective(nodes=)", given[NODES], &count) ? (int64_t)count : ARGUS_UNKNOWN;
     self->generation = self->coordinates = 0;
     self->index = -1;
     self->phase_index = ARGUS_OTHER_PHASE;
-    if (to_count(given[MEMBERS], "members", &self->members) < 0 || to_count(given[NODES], "nodes", &self->nodes) < 0)
-        Py_CLEAR(self);
     return (PyObject *)self;
 }
 
@@ -176,19 +161,26 @@ static PyObject *find_channel(PyObject *const *given) {
 
 static PyObject *collective(PyObject *Py_UNUSED(module), PyObject *const *args, Py_ssize_t count,
                             PyObject *keywords) {
-    static PyObject *world;
+    static PyObject *world, *other;
     PyObject *given[ARGUMENTS] = {NULL};
-    int64_t bytes = 0;
-    if (world == NULL && (world = PyUnicode_InternFromString("world")) == NULL)
+    uint64_t bytes = 0;
+    if ((world == NULL && (world = PyUnicode_InternFromString("world")) == NULL) ||
+        (other == NULL && (other = PyUnicode_InternFromString("other")) == NULL))
         return NULL;
     given[GROUP] = world;
     given[GROUP_ID] = given[PEER] = Py_None;
-    if (argus_bind("collective", args, count, keywords, argument_names, given) < 0 ||
-        to_count(given[BYTES], "bytes", &bytes) < 0)
+    if (argus_bind("collective", args, count, keywords, argument_names, given) < 0)
         return NULL;
+    argus_take_count("collective(bytes=)", given[BYTES], &bytes);
     if (given[OP] == NULL)
         return PyErr_Format(PyExc_TypeError, "collective() needs an operation");
     PyObject *channel = find_channel(given);
+    if (channel == NULL && PyErr_ExceptionMatches(PyExc_TypeError)) {
+        PyErr_Clear();
+        argus_report("collective(): op, group and group_id are str, peer is a rank; what is not counts as other");
+        PyObject *const instead[ARGUMENTS] = {other, world, Py_None, NULL, NULL, NULL, Py_None};
+        channel = find_channel(instead);
+    }
     if (channel == NULL)
         return NULL;
     collective_object *self = PyObject_New(collective_object, collective_type);
@@ -197,7 +189,7 @@ static PyObject *collective(PyObject *Py_UNUSED(module), PyObject *const *args, 
         return NULL;
     }
     self->channel = (channel_object *)channel;
-    self->bytes = (uint64_t)bytes;
+    self->bytes = bytes;
     self->generation = 0;
     return (PyObject *)self;
 }

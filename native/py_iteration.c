@@ -54,32 +54,15 @@ static PyObject *iteration_exit(PyObject *object, PyObject *const *args, Py_ssiz
     Py_RETURN_NONE;
 }
 
-/* None: no number.  -1 with an exception. */
-static int to_number(PyObject *object, int *numbered, uint64_t *number) {
-    *numbered = object != NULL && object != Py_None;
-    if (!*numbered)
-        return 0;
-    long long value = PyLong_AsLongLong(object);
-    if (value == -1 && PyErr_Occurred())
-        return -1;
-    if (value < 0) {
-        PyErr_SetString(PyExc_ValueError, "an iteration's number can't be negative");
-        return -1;
-    }
-    *number = (uint64_t)value;
-    return 0;
-}
-
 static PyObject *iteration(PyObject *Py_UNUSED(module), PyObject *const *args, Py_ssize_t count,
                            PyObject *keywords) {
     static const char *const names[] = {"number", NULL};
     static uint64_t tokens;
     PyObject *given[1] = {NULL};
-    int numbered;
     uint64_t number = 0;
-    if (argus_bind("iteration", args, count, keywords, names, given) < 0 ||
-        to_number(given[0], &numbered, &number) < 0)
+    if (argus_bind("iteration", args, count, keywords, names, given) < 0)
         return NULL;
+    int numbered = argus_take_count("iteration()", given[0], &number);
     iteration_object *self = PyObject_New(iteration_object, iteration_type);
     if (self == NULL)
         return NULL;
@@ -104,10 +87,10 @@ static void dealloc_iteration(PyObject *object) {
 static PyObject *mark(PyObject *Py_UNUSED(module), PyObject *const *args, Py_ssize_t count, PyObject *keywords) {
     static const char *const names[] = {"number", "begin", NULL};
     PyObject *given[2] = {NULL, Py_True};
-    int numbered;
     uint64_t number = 0;
-    if (argus_bind("mark", args, count, keywords, names, given) < 0 || to_number(given[0], &numbered, &number) < 0)
+    if (argus_bind("mark", args, count, keywords, names, given) < 0)
         return NULL;
+    int numbered = argus_take_count("mark()", given[0], &number);
     int begin = PyObject_IsTrue(given[1]);
     if (begin < 0)
         return NULL;
@@ -156,9 +139,13 @@ static PyObject *pause_exit(PyObject *object, PyObject *const *Py_UNUSED(args), 
 
 static PyObject *pause_function(PyObject *Py_UNUSED(module), PyObject *kind) {
     struct argus_text text;
-    PyObject *kept = argus_utf8(kind, &text);
+    PyObject *kept = PyUnicode_Check(kind) ? argus_utf8(kind, &text) : PyUnicode_FromString("");
     if (kept == NULL)
         return NULL;
+    if (!PyUnicode_Check(kind)) {
+        argus_report("pause(): a kind is a str; %R counts as other", (PyObject *)Py_TYPE(kind));
+        text = (struct argus_text){"other", 5};
+    }
     pause_object *self = PyObject_New(pause_object, pause_type);
     if (self == NULL) {
         Py_DECREF(kept);
@@ -197,6 +184,7 @@ static void add_work(PyObject *unit, PyObject *value, struct argus_text phase) {
     PyObject *number = PyNumber_Float(value);
     double amount = number == NULL ? -1 : PyFloat_AsDouble(number);
     Py_XDECREF(number);
+    argus_clear_exception();
     PyObject *kept = argus_utf8(unit, &text);
     /* Converting may have run Python code: the tracer may have stopped. */
     if (argus_tracer.active) {
@@ -224,8 +212,11 @@ static PyObject *work(PyObject *Py_UNUSED(module), PyObject *const *args, Py_ssi
     for (Py_ssize_t k = 0; k < named; k++)
         if (PyUnicode_CompareWithASCIIString(PyTuple_GetItem(keywords, k), "phase") == 0)
             phase = args[count + k];
-    if (phase != Py_None && (kept = argus_utf8(phase, &text)) == NULL)
-        return NULL;
+    if (phase != Py_None && (kept = argus_utf8(phase, &text)) == NULL) {
+        PyErr_Clear();
+        argus_report("work(phase=): a phase is a str; work of %R is left out", (PyObject *)Py_TYPE(phase));
+        Py_RETURN_NONE;
+    }
     for (Py_ssize_t k = 0; k < named; k++) {
         PyObject *unit = PyTuple_GetItem(keywords, k);
         if (PyUnicode_CompareWithASCIIString(unit, "phase") != 0)

@@ -19,6 +19,7 @@ typedef struct {
 } phase_object;
 
 static PyTypeObject *phase_type;
+static PyObject *other_name; /* "other" */
 static PyObject *known; /* {name: Phase} */
 static PyObject *self_function; /* phase(), for pickling */
 
@@ -68,14 +69,13 @@ static PyObject *phase_exit(PyObject *object, PyObject *const *Py_UNUSED(args), 
 }
 
 /* The first explicit kind stands. */
-static int take_kind(phase_object *self, PyObject *kind) {
+static void take_kind(phase_object *self, PyObject *kind) {
     struct argus_text text;
     uint64_t value;
     PyObject *kept = argus_utf8(kind, &text);
-    if (kept == NULL)
-        return -1;
-    int valid = argus_kind_from_text(text, &value) == 0;
-    Py_DECREF(kept);
+    int valid = kept != NULL && argus_kind_from_text(text, &value) == 0;
+    Py_XDECREF(kept);
+    argus_clear_exception();
     Py_XDECREF(self->given_kind);
     self->given_kind = Py_NewRef(kind);
     if (!valid) {
@@ -86,7 +86,7 @@ static int take_kind(phase_object *self, PyObject *kind) {
     if (self->explicit && self->kind != value) {
         argus_report("phase %R is %s and %s in different places; the first stands", self->name,
                      argus_kind_name(self->kind), argus_kind_name(value));
-        return 0;
+        return;
     }
     self->explicit = 1;
     self->kind = value;
@@ -96,7 +96,6 @@ static int take_kind(phase_object *self, PyObject *kind) {
         argus_segment_set_kind(argus_tracer.segment, self->ref.index, value);
         argus_unlock();
     }
-    return 0;
 }
 
 static PyObject *new_phase(PyObject *name, PyTypeObject *type) {
@@ -149,6 +148,11 @@ static PyObject *find_phase(PyObject *name) {
     PyObject *found = PyDict_GetItemWithError(known, name);
     if (found != NULL)
         return Py_NewRef(found);
+    if (!PyUnicode_Check(name)) { /* may have no hash either */
+        argus_clear_exception();
+        argus_report("phase(): a name is a str; %R counts as other", (PyObject *)Py_TYPE(name));
+        return find_phase(other_name);
+    }
     if (PyErr_Occurred())
         return NULL;
     if (PyDict_Size(known) >= REMEMBERED)
@@ -161,9 +165,8 @@ static PyObject *find_phase(PyObject *name) {
 
 PyObject *argus_get_phase(PyObject *name, PyObject *kind) {
     phase_object *found = (phase_object *)find_phase(name);
-    if (found != NULL && kind != NULL && kind != Py_None && kind != found->given_kind &&
-        take_kind(found, kind) < 0)
-        Py_CLEAR(found);
+    if (found != NULL && kind != NULL && kind != Py_None && kind != found->given_kind)
+        take_kind(found, kind);
     return (PyObject *)found;
 }
 
@@ -234,7 +237,8 @@ static PyMethodDef functions[] = {
 
 int argus_add_phases(PyObject *module) {
     known = PyDict_New();
-    if (known == NULL || argus_make_type(&spec, &phase_type) < 0 || PyModule_AddFunctions(module, functions) < 0)
+    other_name = PyUnicode_InternFromString("other");
+    if (known == NULL || other_name == NULL || argus_make_type(&spec, &phase_type) < 0 || PyModule_AddFunctions(module, functions) < 0)
         return -1;
     self_function = PyObject_GetAttrString(module, "phase");
     return self_function == NULL ? -1 : PyModule_AddObject(module, "Phase", Py_NewRef((PyObject *)phase_type));

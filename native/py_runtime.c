@@ -26,7 +26,8 @@ void argus_report(const char *format, ...) {
         result = PyObject_CallFunctionObjArgs(report_function, text, NULL);
     Py_XDECREF(text);
     Py_XDECREF(result);
-    PyErr_Restore(type, value, traceback); /* what went wrong in here is lost */
+    argus_clear_exception();
+    PyErr_Restore(type, value, traceback);
 }
 
 PyObject *argus_resolver(void) { return resolve_function; }
@@ -51,6 +52,7 @@ void argus_iterated(void) {
     PyErr_Fetch(&type, &value, &traceback);
     PyObject *result = PyObject_CallFunction(iterated_function, "K", (unsigned long long)count);
     Py_XDECREF(result);
+    argus_clear_exception();
     PyErr_Restore(type, value, traceback);
 }
 

@@ -30,6 +30,14 @@ int argus_check_count(const char *method, Py_ssize_t count, Py_ssize_t least, Py
 /* For "O&": an int32_t >= -1, None is -1. */
 int argus_optional_int(PyObject *object, void *target);
 
+/* A number >= 0 that the training loop gives.  1: there is one.  0: there is none,
+ * or one that can't be used, which the user is told: a value never raises.
+ * `what` names it. */
+int argus_take_count(const char *what, PyObject *object, uint64_t *value);
+/* Clears the exception.  One that is not the tracer's, such as the KeyboardInterrupt
+ * of a signal that came meanwhile, is raised in the main thread instead. */
+void argus_clear_exception(void);
+
 /* Sorts the arguments of a METH_FASTCALL | METH_KEYWORDS function into given[],
  * by the NULL-terminated names[]; what is not given stays.  -1 with an exception. */
 int argus_bind(const char *function, PyObject *const *args, Py_ssize_t count, PyObject *keywords,
