@@ -16,6 +16,7 @@ import argus
 from argus import _native
 from argus.cli import main
 from argus.flight.clocks import align
+from argus.flight.kernel_names import readable
 from argus.flight.model import RankTrace, Slice, lanes, shifted
 from argus.flight.perfetto.parse import TraceError, parse
 from argus.flight.perfetto.write import encode
@@ -142,6 +143,29 @@ def test_kernels_by_stream(rank: tuple[_native.Segment, Clock], tmp_path: Path) 
     assert first == {"kernel_class": _native.kernel_classes()[1], "correlation": 37}
     perfetto = decode(b"".join(encode([shown])))["rank 3 (pp0, node-a)"]
     assert [len(perfetto[f"GPU 1 stream {number}"]) for number in (7, 8)] == [31, 32]
+
+
+@pytest.mark.parametrize(
+    ("name", "shown"),
+    [  # by c++filt, without template arguments and parameters
+        ("_ZN2at6native13reduce_kernelILi512ELi1ENS0_8ReduceOpIfEEEEvT1_", "at::native::reduce_kernel"),
+        ("_Z10saxpy_gpu_PfS_", "saxpy_gpu_"),
+        ("_ZN7cutlass6KernelI66cutlass_80_tensorop_s1688gemm_f16", "cutlass::Kernel"),
+        ("_ZN12_GLOBAL__N_14copyEv", "copy"),
+        ("_ZNK5outer5innerEv", "outer::inner"),
+        ("_ZN5outer20cut_off_in_the_mid", "outer::cut_off_in_the_mid"),
+        ("ampere_sgemm_128x64_tn", "ampere_sgemm_128x64_tn"),
+        (
+            "ncclDevKernel_AllReduce_Sum_f32_RING_LL(ncclDevComm*)",
+            "ncclDevKernel_AllReduce_Sum_f32_RING_LL(ncclDevComm*)",
+        ),
+        ("_Z", "_Z"),
+        ("_ZN", "_ZN"),
+        ("", ""),
+    ],
+)
+def test_readable_kernel_names(name: str, shown: str) -> None:
+    assert readable(name) == shown
 
 
 def test_slices_that_cross_are_put_side_by_side() -> None:

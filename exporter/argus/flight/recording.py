@@ -11,6 +11,7 @@ from typing import Protocol, runtime_checkable
 
 from argus import _native
 from argus.flight import ring
+from argus.flight.kernel_names import readable
 from argus.flight.model import COLLECTIVES, ITERATIONS, PAUSES, PHASES, Arguments, RankTrace, Slice
 from argus.flight.range import IterationRange, RangeError
 from argus.flight.ring import Ring
@@ -161,11 +162,13 @@ def _sort_in(events: Ring, state: RankState, tracks: dict[str, list[Slice]]) -> 
     ):
         if type_ == ring.ON_DEVICE:
             class_ = _CLASSES[detail] if detail < len(_CLASSES) else "other"
-            shown = names[name] if name < len(names) else class_
+            kernel = names[name] if name < len(names) else class_
             track = f"GPU {value >> 32} stream {lane}"
             if track not in tracks and len(tracks) >= _MOST_TRACKS:
                 track = "GPU other streams"
             arguments = (("kernel_class", class_), ("correlation", value & 0xFFFFFFFF))
+            shown = readable(kernel)
+            arguments += (("kernel", kernel),) if shown != kernel else ()
             tracks.setdefault(track, []).append(Slice(begin, end, shown, arguments))
         elif type_ == ring.PHASE and name in phases:
             shown, kind = phases[name]
