@@ -2,7 +2,8 @@
  *
  * One stack of open phases across all threads: each moment belongs to the
  * phase begun last and still open, so no second counts twice.  Called with the
- * GIL held, which is the lock of everything here. */
+ * GIL held, which is the lock of everything here; where NVTX may call, under
+ * argus_lock() (lock.h). */
 #ifndef ARGUS_TRACER_H
 #define ARGUS_TRACER_H
 
