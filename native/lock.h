@@ -6,8 +6,8 @@
  *
  * Nothing of Python is called while it is held: whoever waits for it may hold
  * the GIL.  It does not nest. */
-#ifndef ARGUS_LOCK_H
-#define ARGUS_LOCK_H
+#ifndef ARGUS_TRACER_LOCK_H
+#define ARGUS_TRACER_LOCK_H
 
 #include <pthread.h>
 
