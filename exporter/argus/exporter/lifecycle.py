@@ -159,6 +159,10 @@ class FileSource:
     def _entries(self) -> Iterator[files.Entry]:
         try:
             directories = list(files.user_directories(self.base))
+            if not directories and not self.base.exists():
+                self._say(
+                    f"{self.base} does not exist; no rank can write there (ARGUS_DIR, --segments.directory)"
+                )
         except OSError as error:
             self._outside["unreadable"] += 1
             self._say(f"{self.base} can't be read: {error.strerror}")

@@ -73,7 +73,12 @@ def _locked(directory: str) -> Iterator[int]:
             os.chmod(directory, 0o750)  # whatever the umask
         fd = os.open(directory, os.O_RDONLY | os.O_DIRECTORY | os.O_NOFOLLOW | os.O_CLOEXEC)
     except OSError as error:
-        raise PlaceError(f"{directory} can't be used: {error.strerror}; {mend}") from None
+        if os.path.lexists(directory):
+            raise PlaceError(f"{directory} can't be used: {error.strerror}; {mend}") from None
+        raise PlaceError(
+            f"{directory} can't be made: {error.strerror}; user {os.geteuid()} must be able to write there, "
+            "or set ARGUS_DIR to another directory that the exporter reads"
+        ) from None
     try:
         status = os.fstat(fd)
         if status.st_uid != os.geteuid():
