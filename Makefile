@@ -11,7 +11,7 @@ export ARGUS_PROMETHEUS_VERSIONS ?= $(CURDIR)/build/prometheus
 
 BIN := $(VENV)/bin
 INSTALLED := $(VENV)/.installed
-NATIVE := $(wildcard native/*.c native/*.h native/nvtx/*)
+NATIVE := $(wildcard native/*.c native/*.h native/nvtx/* native/kernels/*)
 
 .PHONY: help demo test lint format generate bench setup prometheus prometheus-versions clean
 
