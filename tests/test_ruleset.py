@@ -156,12 +156,19 @@ def test_command_lists_every_alert_with_its_meaning(capsys: pytest.CaptureFixtur
     ]
 
 
+def test_command_prints_a_runbook(capsys: pytest.CaptureFixture[str]) -> None:
+    assert cli.main(["rules", "--runbook", "ArgusRankDown"]) == 0
+    text = capsys.readouterr().out
+    assert text == (Path(__file__).parent.parent / "runbooks" / "ArgusRankDown.md").read_text("utf-8")
+
+
 @pytest.mark.parametrize(
     ("arguments", "message"),
     [
         (["--scrape-interval", "15"], "'15' is not a duration"),
         (["--scrape-interval", "10m"], "take 1 s to 60 s"),
         (["--alert-label", "team"], "--alert-label 'team': write it as name=value"),
+        (["--runbook", "../README"], "there is no alert '../README'; there are ArgusComputeStraggler, "),
     ],
 )
 def test_command_says_what_is_wrong(

@@ -11,13 +11,17 @@ from argus import ruleset
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
     """The command's flags."""
-    parser.description = "Write ARGUS's recording and alerting rules for your Prometheus."
+    parser.description = "Writes ARGUS's rules for your Prometheus, lists the alerts, or prints a runbook."
     parser.epilog = (
         "Without --output the rules go to standard output. Name the written files under rule_files in "
-        "prometheus.yml and reload Prometheus."
+        "prometheus.yml (rule_files: [DIR/argus-*.yml]) and reload Prometheus. A placeholder leads nowhere: "
+        "put the runbooks where your people can read them, and name that place with --runbook-base."
     )
     parser.add_argument(
         "--list", action="store_true", help="name every alert and what it means, and write nothing"
+    )
+    parser.add_argument(
+        "--runbook", metavar="ALERT", help="print what to do about this alert, and write nothing"
     )
     parser.add_argument(
         "--output", type=Path, metavar="DIR", help="folder to write the files to; it is made if missing"
@@ -54,6 +58,9 @@ def run(args: argparse.Namespace) -> int:
         if args.list:
             sys.stdout.write(_overview())
             return 0
+        if args.runbook:
+            sys.stdout.write(ruleset.runbook(args.runbook))
+            return 0
         options = ruleset.Options(
             scrape_interval=ruleset.parse_duration(args.scrape_interval),
             runbook_base=args.runbook_base,
@@ -76,7 +83,8 @@ def run(args: argparse.Namespace) -> int:
     except (ruleset.RulesetError, OSError) as error:
         print(f"argus rules: {error}", file=sys.stderr)
         return 2
-    print(f"argus rules: wrote {len(files)} files to {args.output}", file=sys.stderr)
+    names = next(iter(files)) if len(files) == 1 else f"{len(files)} files"
+    print(f"argus rules: wrote {names} to {args.output}", file=sys.stderr)
     return 0
 
 

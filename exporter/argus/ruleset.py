@@ -258,8 +258,19 @@ def alerts() -> list[dict[str, Any]]:
     ]
 
 
+def runbook(alert: str) -> str:
+    """The shipped runbook of an alert, as Markdown.
+
+    Raises:
+        RulesetError: There is no such alert.
+    """
+    known = {rule["alert"] for rule in alerts()}
+    if alert not in known:
+        raise RulesetError(f"there is no alert {alert!r}; there are {', '.join(sorted(known))}")
+    return (resources.files("argus") / "runbooks" / f"{alert}.md").read_text("utf-8")
+
+
 def meaning(alert: str) -> str:
     """What an alert means: the first sentence of its runbook."""
-    text = (resources.files("argus") / "runbooks" / f"{alert}.md").read_text("utf-8")
-    paragraph = text.partition("## Meaning")[2].strip().partition("\n\n")[0]
+    paragraph = runbook(alert).partition("## Meaning")[2].strip().partition("\n\n")[0]
     return " ".join(paragraph.split()).partition(". ")[0].rstrip(".") + "."

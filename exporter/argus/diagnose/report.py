@@ -6,6 +6,7 @@ import textwrap
 from collections import defaultdict
 from collections.abc import Iterator
 
+from argus import ruleset
 from argus.diagnose.verdict import NOBODY, SOMEBODY, Accusation, Verdict
 
 _WIDTH = 100
@@ -78,8 +79,11 @@ def _evidence(accusations: list[Accusation]) -> Iterator[str]:
     for accusation in accusations:
         text = accusation.annotations.get("description") or _summary(accusation)
         yield from _wrap(" ".join(text.split()), "  ")
-    if first.annotations.get("runbook_url"):
-        yield f"  Runbook: {first.annotations['runbook_url']}"
+    url = first.annotations.get("runbook_url", "")
+    if url.startswith(ruleset.RUNBOOK_BASE):
+        yield f"  What to do: argus rules --runbook {first.name}"
+    elif url:
+        yield f"  What to do: {url}"
 
 
 def _summary(accusation: Accusation) -> str:
