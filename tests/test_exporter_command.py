@@ -201,6 +201,19 @@ def test_the_command_line_without_a_command(capsys: pytest.CaptureFixture[str]) 
     assert exit_.value.code == 2
 
 
+def test_an_unknown_flag_is_answered_by_the_command_that_got_it(capsys: pytest.CaptureFixture[str]) -> None:
+    with pytest.raises(SystemExit) as exit_:
+        cli.main(["rules", "--nonsense"])
+    assert exit_.value.code == 2
+    assert capsys.readouterr().err.endswith("\nargus rules: error: unrecognized arguments: --nonsense\n")
+
+
+def test_a_segments_directory_that_is_missing_is_said(tmp_path: Path) -> None:
+    command = _exporter("--once", base=tmp_path / "absent")
+    result = subprocess.run(command, capture_output=True, text=True, timeout=60, check=True)
+    assert f"{tmp_path / 'absent'} does not exist" in result.stderr
+
+
 @pytest.mark.parametrize("name", cli.COMMANDS)
 def test_every_command_has_help(name: str, capsys: pytest.CaptureFixture[str]) -> None:
     with pytest.raises(SystemExit) as exit_:

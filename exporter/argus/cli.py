@@ -45,12 +45,16 @@ def main(arguments: Sequence[str] | None = None) -> int:
     subparsers = parser.add_subparsers(dest="command", metavar="COMMAND")
     wanted = next((argument for argument in arguments if not argument.startswith("-")), None)
     modules: dict[str, Command] = {}
+    responsible = parser
     for name, (module, line) in COMMANDS.items():
         subparser = subparsers.add_parser(name, help=line)
         if name == wanted:
+            responsible = subparser
             modules[name] = cast("Command", importlib.import_module(module))
             modules[name].add_arguments(subparser)
-    args = parser.parse_args(arguments)
+    args, unknown = parser.parse_known_args(arguments)
+    if unknown:
+        responsible.error(f"unrecognized arguments: {' '.join(unknown)}")
     if args.version:
         from argus._native import __version__
 
