@@ -45,6 +45,10 @@ DEFAULTS, NO_COMPLAINT = _native.nvtx_rules()
             "megatron.core.pipeline_parallel.schedules.forward_backward_pipelining_with_interleaving.warmup",
             "pipeline_warmup:mixed",
         ),
+        (
+            "megatron.core.pipeline_parallel.schedules.forward_backward_pipelining_without_interleaving.cooldown",
+            "pipeline_cooldown:mixed+",
+        ),
         # DeepSpeed: qualified names of functions.
         ("DeepSpeedEngine.forward", "forward:mixed"),
         ("DeepSpeedEngine.backward", "backward:mixed"),
@@ -90,6 +94,8 @@ DEFAULTS, NO_COMPLAINT = _native.nvtx_rules()
         ("data_loading", "data_loading:host"),
         ("Load Data", "data_loading:host"),
         ("validation", "pause:evaluation"),
+        ("save_checkpoint", "pause:checkpoint"),
+        ("checkpoint", None),  # may be of activations
         ("forward_hook", None),
         ("", None),
     ],

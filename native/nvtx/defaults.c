@@ -33,7 +33,7 @@ const char *const argus_nvtx_defaults[] = {
     PHASE("data_loading:host", "^load?data$"),
     PHASE("pause:evaluation", "^evaluat*"),
     PHASE("pause:evaluation", "^validat*"),
-    PHASE("pause:checkpoint", "^checkpoint$"),
+    PHASE("pause:checkpoint", "^save?checkpoint*"), /* "checkpoint" alone may be of activations */
 
     /* torch.autograd.profiler.emit_nvtx: operators are left to the ranges around them. */
     PHASE("optimizer:compute+", "^optimizer.step#*"),
@@ -77,7 +77,7 @@ const char *const argus_nvtx_defaults[] = {
     PHASE("mlp:compute", "^megatron.core.transformer.transformer_layer.*.mlp$"),
     PHASE("pipeline_warmup:mixed", "^megatron.core.pipeline_parallel.schedules.*.warmup$"),
     PHASE("pipeline_steady:mixed", "^megatron.core.pipeline_parallel.schedules.*.steady$"),
-    PHASE("pipeline_cooldown:mixed", "^megatron.core.pipeline_parallel.schedules.*.cooldown$"),
+    PHASE("pipeline_cooldown:mixed+", "^megatron.core.pipeline_parallel.schedules.*.cooldown$"),
     /* The names of Megatron-LM's timers, which many turn into ranges. */
     PHASE("forward:compute", "^forward-compute$"),
     PHASE("backward:compute", "^backward-compute$"),
@@ -96,6 +96,5 @@ const char *const argus_nvtx_defaults[] = {
     PHASE("all_gather:communication", "^params-all-gather$"),
     PHASE("optimizer:compute", "^optimizer-*"),
     PHASE("data_loading:host", "^batch-generator$"),
-    PHASE("pause:checkpoint", "^save-checkpoint*"),
     NULL,
 };
