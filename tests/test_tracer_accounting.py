@@ -649,13 +649,16 @@ def test_what_a_signal_raises_meanwhile_reaches_the_program(
     def interrupted(*_: object) -> None:
         raise kind("a signal's")
 
+    def train() -> None:
+        with argus.iteration():
+            pass
+        for _ in range(1000):
+            pass
+
     _native.configure(iterated=interrupted)
     try:
         with pytest.raises(kind, match="a signal's"):
-            with argus.iteration():
-                pass
-            for _ in range(1000):
-                pass
+            train()
     finally:
         _native.configure(iterated=lambda count: None)
 

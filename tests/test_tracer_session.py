@@ -13,6 +13,7 @@ from pathlib import Path
 
 import pytest
 
+from argus.tracer import cost
 from native_support import CONSTANTS, Snapshot, environment, run_python, segment_files, wait_for
 
 PROGRAM = """
@@ -281,6 +282,110 @@ def test_a_base_that_is_missing(tmp_path: Path) -> None:
     expect_off(tmp_path / "missing", "No such file")
 
 
+@pytest.mark.parametrize(
+    ("base", "words"),
+    [
+        ("missing/deep", ("No such file", "make the directory")),
+        ("file", ("Not a directory", "make the directory")),
+        ("/sys", ("not permitted", "let user")),
+    ],
+)
+def test_the_mend_fits_the_trouble(tmp_path: Path, base: str, words: tuple[str, ...]) -> None:
+    (tmp_path / "file").touch()
+    done = run_python(PROGRAM.format(end=""), tmp_path / base)
+    assert json.loads(done.stdout)["enabled"] is False
+    for word in words:
+        assert word in done.stderr
+    assert "remove it" not in done.stderr
+
+
+def test_limits_of_the_process(tmp_path: Path) -> None:
+    code = """
+import argus, json, os, resource
+resource.setrlimit(resource.RLIMIT_FSIZE, (4096, resource.RLIM_INFINITY))
+argus.init(run_id="r")
+with argus.iteration(), argus.phase("a"):
+    print(json.dumps(argus.status()))
+"""
+    done = run_python(code, tmp_path)
+    assert done.returncode == 0, done.stderr
+    assert json.loads(done.stdout)["enabled"] is False
+    assert "ulimit -f" in done.stderr
+
+
+def test_a_tracer_that_cannot_be_imported_leaves_training_alone(tmp_path: Path) -> None:
+    """When init() is called, no file can be opened any more."""
+    code = """
+import argus, json, os, resource
+resource.setrlimit(resource.RLIMIT_NOFILE, (3, resource.getrlimit(resource.RLIMIT_NOFILE)[1]))
+argus.init(run_id="r")
+with argus.iteration(), argus.phase("a"):
+    status = argus.status()
+argus.finish()
+print(json.dumps(status))
+"""
+    done = run_python(code, tmp_path)
+    assert done.returncode == 0, done.stderr
+    assert json.loads(done.stdout)["enabled"] is False
+    assert "Too many open files" in done.stderr
+    assert len(done.stderr.splitlines()) == 1
+
+
+@pytest.mark.parametrize(
+    ("call", "words"),
+    [
+        ("rank='x'", "rank='x'"),
+        ("rank=-1", "rank=-1"),
+        ("world_size=0", "from 1 to"),
+        ("attempt=2**31", "attempt=2147483648"),
+        ("run_id=7", "run_id=7"),
+        ("tensor_parallel=1.5", "tensor_parallel=1.5"),
+        ("coordinates=5", "dict"),
+        ("coordinates={'dp': 'x'}", "coordinates['dp']='x'"),
+    ],
+)
+def test_wrong_arguments_are_told_by_name(tmp_path: Path, call: str, words: str) -> None:
+    done = run_python(f"import argus\nargus.init({call})\nprint(argus.status()['enabled'])", tmp_path)
+    assert done.stdout.strip() == "False"
+    assert words in done.stderr
+    assert "correct the call" in done.stderr
+
+
+def test_a_log_that_raises(tmp_path: Path) -> None:
+    code = """
+import argus, logging
+def refuse(record):
+    raise RuntimeError("no logging here")
+logging.getLogger("argus").addFilter(refuse)
+argus.init(run_id="r")
+argus.init(run_id="r")
+argus.phase("a", kind="nonsense")
+print(argus.status()["enabled"])
+"""
+    done = run_python(code, tmp_path)
+    assert (done.returncode, done.stdout.strip()) == (0, "True"), done.stderr
+
+
+def test_many_threads_call_init(tmp_path: Path) -> None:
+    code = """
+import argus, sys, threading
+argus.status()
+sys.setswitchinterval(1e-6)
+everybody = threading.Barrier(16)
+def start():
+    everybody.wait()
+    argus.init(run_id="r")
+threads = [threading.Thread(target=start) for _ in range(16)]
+for thread in threads: thread.start()
+for thread in threads: thread.join()
+print(argus.status()["enabled"])
+"""
+    done = run_python(code, tmp_path)
+    assert done.stdout.strip() == "True", done.stderr
+    assert "tracing is off" not in done.stderr
+    assert not list(tmp_path.glob("*/*.seg"))
+
+
 def test_another_users_directory(tmp_path: Path) -> None:
     if os.geteuid() != 0:
         pytest.skip("giving a directory away needs root")
@@ -338,7 +443,7 @@ print(json.dumps(argus.status()))
 
 
 def test_a_python_without_the_gil(tmp_path: Path) -> None:
-    pretend = "import sysconfig; sysconfig.get_config_var = lambda name: 1\n"
+    pretend = "import sys; sys.abiflags = 't'\n"
     done = run_python(pretend + PROGRAM.format(end=""), tmp_path)
     assert json.loads(done.stdout)["enabled"] is False
     assert "without the GIL" in done.stderr
@@ -643,3 +748,12 @@ def test_status_of_a_process_that_waits(tmp_path: Path) -> None:
     os.close(fd)
     assert Snapshot(data).state["run_state"] == CONSTANTS["STATE_ENDED"]
     assert not path.exists()
+
+
+def test_the_cost_of_a_phase_on_a_busy_machine(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Whatever is interrupted, 500 phases or 500 rounds of nothing, it stays a cost."""
+    phases = iter([60_000, 55_000, 900_000, 55_000, 55_000])
+    nothing = iter([5_000, 5_000, 5_000, 800_000, 5_000])
+    monkeypatch.setattr(cost, "_time_phases", lambda phase: next(phases))
+    monkeypatch.setattr(cost, "_time_nothing", lambda: next(nothing))
+    assert cost.cost_of_a_phase() == (55_000 - 5_000) / 500

@@ -18,6 +18,8 @@ from __future__ import annotations
 from importlib import import_module
 from typing import TYPE_CHECKING, Any
 
+from argus import _absent
+
 if TYPE_CHECKING:
     from argus import torch
     from argus._native import collective, iteration, pause, phase, work
@@ -29,7 +31,6 @@ else:
         configure(report=lambda text: import_module("argus.tracer.session").report(text))
         del configure
     except Exception as error:  # a wrong architecture, a half-copied file: training goes on
-        from argus import _absent
         from argus._absent import collective, finish, init, iteration, pause, phase, status, work
 
         _absent.explain(error)
@@ -53,7 +54,7 @@ __version__: str
 def __getattr__(name: str) -> Any:
     """What costs time to import comes when it is asked for."""
     if name in ("init", "finish", "status"):
-        value = getattr(import_module("argus.tracer.session"), name)
+        value = _of_session(name)
     elif name == "torch":
         value = import_module("argus.torch")
     elif name == "__version__":
@@ -62,6 +63,15 @@ def __getattr__(name: str) -> Any:
         raise AttributeError(f"module 'argus' has no attribute {name!r}")
     globals()[name] = value
     return value
+
+
+def _of_session(name: str) -> Any:
+    try:
+        session = import_module("argus.tracer.session")
+    except Exception as error:  # a file that is missing, no descriptor left: training goes on
+        _absent.explain(error)
+        return getattr(_absent, name)
+    return getattr(session, name)
 
 
 def _version() -> str:

@@ -1,9 +1,10 @@
-"""Stand-ins for the public names where the native extension can't be loaded: they do nothing."""
+"""Stand-ins for the public names where the tracer can't be loaded: they do nothing."""
 
 from __future__ import annotations
 
 import sys
 from collections.abc import Callable
+from contextlib import suppress
 from typing import Any, TypeVar
 
 _Function = TypeVar("_Function", bound=Callable[..., Any])
@@ -14,11 +15,14 @@ reason = ""
 def explain(error: BaseException) -> None:
     """Say once why, as early as possible: nothing will be traced."""
     global reason
-    reason = f"the native extension can't be loaded ({error})"
-    print(
-        f"argus: tracing is off: {reason}; install argus-gpu again for this Python and machine",
-        file=sys.stderr,
-    )
+    if reason:
+        return
+    reason = f"the tracer can't be loaded ({error})"
+    with suppress(Exception):  # stderr may be closed, or full
+        print(
+            f"argus: tracing is off: {reason}; install argus-gpu again for this Python and machine",
+            file=sys.stderr,
+        )
 
 
 class _Nothing:

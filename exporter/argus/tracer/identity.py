@@ -122,7 +122,12 @@ def _run_id(environ: Environment, hostname: str, node: str, world_size: int | No
         where = node if address.startswith(_LOOPBACK) else ""
         return "run-" + _hash(address, environ.get("MASTER_PORT", ""), str(world_size), where)
     where = node if world_size == 1 else ""
-    return "run-" + _hash(where, str(os.getuid()), os.getcwd(), os.path.abspath(sys.argv[0] or "-"))
+    program = sys.argv[0] if sys.argv else ""
+    try:
+        directory = os.getcwd()
+    except OSError:  # it was removed
+        return "run-" + _hash(where, str(os.getuid()), "", program or "-")
+    return "run-" + _hash(where, str(os.getuid()), directory, os.path.abspath(program or "-"))
 
 
 def _hash(*parts: str) -> str:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import errno
 import fcntl
 import hashlib
 import os
@@ -16,6 +17,7 @@ from typing import Any
 from argus._native import Segment, own_segments
 
 DEFAULT_BASE = "/dev/shm"
+_ELSEWHERE = "or set ARGUS_DIR to another directory that the exporter reads"
 _STALE_SECONDS = 3600.0
 _LOCK_SECONDS = 2.0
 """How long to wait for another rank that is starting on this node."""
@@ -50,8 +52,7 @@ def create_segment(*, run_id: str, rank: int, **identity: Any) -> Segment:
             return Segment(path, run_id=run_id, rank=rank, **identity)
         except OSError as error:
             raise PlaceError(
-                f"no segment in {directory}: {error.strerror}; make room there (up to 2 MiB a rank) "
-                "or set ARGUS_DIR to another directory that the exporter reads"
+                f"no segment in {directory}: {error.strerror}; {_mend(error, directory)}"
             ) from None
 
 
@@ -66,29 +67,43 @@ def _file_name(run_id: str) -> str:
 @contextmanager
 def _locked(directory: str) -> Iterator[int]:
     """The directory, open, and locked against other ranks that start."""
-    mend = "remove it, or set ARGUS_DIR to another directory that the exporter reads"
     try:
         with suppress(FileExistsError):
             os.mkdir(directory, 0o750)
             os.chmod(directory, 0o750)  # whatever the umask
         fd = os.open(directory, os.O_RDONLY | os.O_DIRECTORY | os.O_NOFOLLOW | os.O_CLOEXEC)
     except OSError as error:
-        if os.path.lexists(directory):
-            raise PlaceError(f"{directory} can't be used: {error.strerror}; {mend}") from None
-        raise PlaceError(
-            f"{directory} can't be made: {error.strerror}; user {os.geteuid()} must be able to write there, "
-            "or set ARGUS_DIR to another directory that the exporter reads"
-        ) from None
+        raise PlaceError(f"{directory} can't be used: {error.strerror}; {_mend(error, directory)}") from None
     try:
         status = os.fstat(fd)
         if status.st_uid != os.geteuid():
-            raise PlaceError(f"{directory} belongs to user {status.st_uid}; {mend}")
+            raise PlaceError(f"{directory} belongs to user {status.st_uid}; remove it, {_ELSEWHERE}")
         if stat.S_IMODE(status.st_mode) & 0o022:
             os.fchmod(fd, 0o750)
         _wait_for_lock(fd)
         yield fd
     finally:
         os.close(fd)
+
+
+def _mend(error: OSError, directory: str) -> str:
+    """What to do about it, for whoever reads the line."""
+    base = os.path.dirname(directory)
+    if not os.path.isdir(base):
+        mend = f"make the directory {base}"
+    elif error.errno in (errno.EACCES, errno.EPERM, errno.EROFS):
+        mend = f"let user {os.geteuid()} write there"
+    elif error.errno in (errno.EMFILE, errno.ENFILE):
+        return "raise the limit of open files (ulimit -n), or call argus.init() earlier"
+    elif error.errno == errno.EFBIG:
+        return "raise the limit on the size of files (ulimit -f) to 2 MiB at least"
+    elif error.errno in (errno.ENOSPC, errno.EDQUOT, errno.ENOMEM):
+        mend = "make room there (up to 2 MiB a rank)"
+    elif error.errno in (errno.ELOOP, errno.ENOTDIR):
+        mend = "remove it"
+    else:
+        mend = "mend that"
+    return f"{mend}, {_ELSEWHERE}"
 
 
 def _wait_for_lock(fd: int) -> None:

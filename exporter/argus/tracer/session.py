@@ -8,14 +8,17 @@ from __future__ import annotations
 
 import logging
 import os
-import sysconfig
+import sys
+import threading
 from collections.abc import Mapping
+from contextlib import suppress
 from dataclasses import asdict, dataclass
 from typing import Any
 
 from argus import _native
 from argus.nvtx import injection
-from argus.tracer import kernels
+from argus.tracer import arguments, kernels
+from argus.tracer.arguments import ArgumentError
 from argus.tracer.cost import cost_of_a_phase
 from argus.tracer.ending import Ending
 from argus.tracer.flight import sizes as flight_sizes
@@ -29,13 +32,15 @@ _log = logging.getLogger("argus")
 _reported: set[str] = set()
 _off_reason = "argus.init() was not called"
 _session: _Session | None = None
+_starting = threading.Lock()
 
 
 def report(text: str) -> None:
     """Tell the user, once."""
     if text not in _reported and len(_reported) < 64:
         _reported.add(text)
-        _log.warning("argus: %s", text)
+        with suppress(Exception):  # the program's own filters and handlers may raise
+            _log.warning("argus: %s", text)
 
 
 @dataclass
@@ -97,7 +102,8 @@ def init(
         coordinates: This rank's ``dp``, ``tp``, ``pp``, ``cp``, ``ep``, where the
             sizes don't say (device meshes of other shapes).
     """
-    if _session is not None and _session.pid == os.getpid():
+    # Never waited for: a process forked in the middle of it finds it locked.
+    if (_session is not None and _session.pid == os.getpid()) or not _starting.acquire(blocking=False):
         report("argus.init() was called again; the first call stands")
         return
     try:
@@ -107,26 +113,29 @@ def init(
             return
         identity = detect(
             os.environ,
-            run_id=run_id,
-            rank=rank,
-            world_size=world_size,
-            local_rank=local_rank,
-            node=node,
-            role=role,
-            attempt=attempt,
+            run_id=arguments.text("run_id", run_id),
+            rank=arguments.number("rank", rank),
+            world_size=arguments.number("world_size", world_size, least=1),
+            local_rank=arguments.number("local_rank", local_rank),
+            node=arguments.text("node", node),
+            role=arguments.text("role", role),
+            attempt=arguments.number("attempt", attempt),
         )
         sizes = {
-            "tp": tensor_parallel,
-            "pp": pipeline_parallel,
-            "cp": context_parallel,
-            "ep": expert_parallel,
-            "etp": expert_tensor_parallel,
+            "tp": arguments.number("tensor_parallel", tensor_parallel),
+            "pp": arguments.number("pipeline_parallel", pipeline_parallel),
+            "cp": arguments.number("context_parallel", context_parallel),
+            "ep": arguments.number("expert_parallel", expert_parallel),
+            "etp": arguments.number("expert_tensor_parallel", expert_tensor_parallel),
         }
+        order = arguments.text("order", order) or "tp-cp-ep-dp-pp"
         _start(identity, Topology(identity, _layout(identity, sizes, order), _given(coordinates)))
-    except PlaceError as error:
+    except (PlaceError, ArgumentError) as error:
         _turn_off(str(error))
     except Exception as error:
         _turn_off(f"{type(error).__name__}: {error}; please report it with this line")
+    finally:
+        _starting.release()
 
 
 def _obstacle() -> str | None:
@@ -135,7 +144,7 @@ def _obstacle() -> str | None:
         return ""
     if _session is not None:
         return "this process was forked from a traced one; start the other ranks before argus.init()"
-    if sysconfig.get_config_var("Py_GIL_DISABLED"):
+    if "t" in sys.abiflags:
         return "this Python runs without the GIL, which the tracer needs; use the standard build"
     return None
 
@@ -151,7 +160,8 @@ def _layout(identity: Identity, sizes: dict[str, Any], order: str) -> Layout | N
         return None
 
 
-def _given(coordinates: Mapping[str, int] | None) -> Coordinates | None:
+def _given(values: Mapping[str, int] | None) -> Coordinates | None:
+    coordinates = arguments.numbers("coordinates", values)
     if coordinates is None:
         return None
     unknown = set(coordinates) - {"dp", "tp", "pp", "cp", "ep"}
