@@ -57,6 +57,7 @@ def main() -> None:
         done += 1
         if done == 12:
             print(f"ready {rank}", flush=True)
+    dist.barrier()
     dist.destroy_process_group()
 
 
