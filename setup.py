@@ -74,7 +74,13 @@ native = Extension(
 )
 kernels = Extension(
     LIBRARY,
-    sources=["native/histogram.c", "native/patterns.c", *_sources("kernel_*.c"), *_sources("kernels/*.cpp")],
+    sources=[
+        "native/flight.c",
+        "native/histogram.c",
+        "native/patterns.c",
+        *_sources("kernel_*.c"),
+        *_sources("kernels/*.cpp"),
+    ],
     depends=[*_sources("*.h"), *_sources("kernels/*.h")],
 )
 

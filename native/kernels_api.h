@@ -10,6 +10,7 @@
 #include <stddef.h>
 #include <stdint.h>
 
+#include "flight.h"
 #include "layout.h"
 
 #ifdef __cplusplus
@@ -26,6 +27,7 @@ struct argus_kernels_target {
     struct argus_kernel *kernels;                  /* ARGUS_MAX_KERNEL_CLASSES */
     struct argus_device_phase *phases;             /* ARGUS_DEVICE_PHASES */
     struct argus_device_iteration *iterations;     /* ARGUS_ITERATION_SLOTS */
+    struct argus_flight *flight;                   /* NULL: no flight recorder */
 };
 
 enum argus_boundary_type {

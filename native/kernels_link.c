@@ -47,6 +47,8 @@ void argus_kernels_attach(struct argus_segment *segment) {
         .phases = segment->device_phases,
         .iterations = segment->device_iterations,
     };
+    if (segment->flight[ARGUS_FLIGHT_KERNEL].events != NULL)
+        target.flight = &segment->flight[ARGUS_FLIGHT_KERNEL];
     argus_kernels->attach(&target, is_capturing);
     argus_kernels_attached = argus_kernels;
 }

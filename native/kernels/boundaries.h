@@ -34,8 +34,8 @@ struct Boundary {
     /* The consumer's. */
     uint32_t id;                  /* correlation id of the mark */
     bool known;
-    bool seen_before, seen_after; /* ATTRIBUTION_API: launches on either side were seen, */
-    uint32_t last_before, first_after; /* the nearest of them */
+    bool launches;                /* ATTRIBUTION_API: some were seen until the next boundary, */
+    uint32_t first_launch, last_launch; /* from the first to the last of these */
 };
 
 class Boundaries {

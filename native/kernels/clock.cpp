@@ -6,7 +6,7 @@ namespace {
 constexpr double kUnitTolerance = 1e-3;      /* nearer to 1 than this is a clock of nanoseconds */
 constexpr double kRateTolerance = 1e-3;      /* NTP slews by at most 5e-4 */
 constexpr double kDrift = 2e-6;              /* doubt that age adds to a sample */
-constexpr double kJitter = 50e3;             /* ns between reading the two clocks, when descheduled */
+constexpr double kJitter = 20e3;             /* ns, on top of what is known to be in doubt */
 constexpr uint64_t kLeastBaseline = 5000000; /* ns over which a rate can be told */
 constexpr uint64_t kNearRealtime = 1000000000;
 
@@ -38,7 +38,8 @@ void Clock::sample(uint64_t monotonic, uint64_t stamp, uint64_t realtime, uint64
     }
     double elapsed = static_cast<double>(monotonic - monotonic_);
     double ticks = static_cast<double>(static_cast<int64_t>(stamp - stamp_));
-    if (known_ && absolute(ticks * period_ - elapsed) > kJitter + kRateTolerance * elapsed) {
+    double tolerance = kJitter + static_cast<double>(doubt + doubt_) + kRateTolerance * elapsed;
+    if (known_ && absolute(ticks * period_ - elapsed) > tolerance) {
         changes_++;
         begin(monotonic, stamp, realtime, doubt);
         return;

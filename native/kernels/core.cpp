@@ -152,6 +152,7 @@ void Core::attach(const struct argus_kernels_target &target, int (*capturing)(vo
     recorder_.begin(capturing);
     Lock lock(&consumer_);
     target_ = target;
+    reader_.record_in(target.flight);
     if (seen_)
         forget();
     seen_ = attached_ = true;
@@ -185,6 +186,7 @@ void Core::detach() {
     if (target_.source != nullptr)
         argus_store(&target_.source->enabled, 0);
     attached_ = false;
+    reader_.record_in(nullptr);
     ledger_.reset();
     wanted_.store(false);
     pool_.wake();
@@ -242,17 +244,20 @@ void Core::loop() {
 }
 
 void Core::sample_clock() {
-    uint64_t before = 0, after = 0, stamp = 0, realtime = 0;
-    for (int i = 0; i < 3; i++) { /* again, where something came in between */
-        before = monotonic_now();
-        if (cupti_.timestamp == nullptr || cupti_.timestamp(&stamp) != kSuccess)
-            stamp = 0;
+    uint64_t monotonic = 0, stamp = 0, realtime = 0, doubt = UINT64_MAX;
+    for (int i = 0; i < 5 && doubt > 300; i++) { /* the one with the least in between */
+        uint64_t ticks = 0, before = monotonic_now();
+        if (cupti_.timestamp == nullptr || cupti_.timestamp(&ticks) != kSuccess)
+            ticks = 0;
+        uint64_t after = monotonic_now(), half = (after - before) / 2;
+        if (half >= doubt)
+            continue;
+        doubt = half;
+        monotonic = before + half;
         realtime = clock_now(CLOCK_REALTIME);
-        after = monotonic_now();
-        if (after - before < 20000)
-            break;
+        stamp = ticks == 0 ? realtime - half : ticks;
     }
-    clock_.sample(before + (after - before) / 2, stamp == 0 ? realtime : stamp, realtime, (after - before) / 2);
+    clock_.sample(monotonic, stamp, realtime, doubt);
 }
 
 void Core::read(const Filled &filled) {
@@ -344,16 +349,16 @@ void Core::rearm(uint64_t now) {
     pool_.abandon();
     clock_.reset();
     sample_clock();
-    {
-        Lock lock(&consumer_);
-        ledger_.reset();
-    }
     CuptiResult result = arm();
     if (result != kSuccess) {
         turn_off(explain(result));
         return;
     }
     marks_.enable_again();
+    {
+        Lock lock(&consumer_);
+        ledger_.reset(); /* what began before can't be told */
+    }
     last_filled_.store(now);
     ended_then_ = ended_.load();
     state_.store(ARGUS_KERNELS_ON);

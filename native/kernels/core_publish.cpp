@@ -45,9 +45,9 @@ void Core::publish() {
     struct argus_source *source = target_.source;
     if (source == nullptr)
         return;
-    argus_store(&source->events, counts.records);
-    argus_store(&source->dropped, dropped);
     argus_store(&source->cost, cpu_time() - cpu_then_ + recorder_.cost() + counts.overhead);
+    argus_store(&source->dropped, dropped);
+    argus_publish(&source->events, counts.records);
     argus_store(&source->last_event, last_filled_.load());
     argus_store(&source->enabled, state_.load() == ARGUS_KERNELS_ON);
 }

@@ -52,9 +52,9 @@ constexpr size_t kind = 0;
 /* Kernel, memcpy, memset, JIT. */
 constexpr size_t start = 16, end = 24;
 /* CUpti_ActivityKernel8 (11.8) … 13 (13.5). */
-constexpr size_t kernel_correlation = 92, kernel_name = 104;
+constexpr size_t kernel_device = 40, kernel_stream = 48, kernel_correlation = 92, kernel_name = 104;
 /* CUpti_ActivityMemcpy5 … 7, CUpti_ActivityMemset4 and 5. */
-constexpr size_t memset_value = 4, bytes = 8, context = 36, stream = 40, copy_correlation = 44;
+constexpr size_t memset_value = 4, bytes = 8, copy_device = 32, copy_stream = 40, copy_correlation = 44;
 /* CUpti_ActivityAPI. */
 constexpr size_t api_callback = 4, api_start = 8, api_end = 16, api_correlation = 32;
 /* CUpti_ActivityOverhead … 3. */

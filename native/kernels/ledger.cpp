@@ -75,7 +75,7 @@ void Ledger::called(uint64_t start, uint32_t id) {
 
 void Ledger::launched(uint64_t start, uint32_t id) {
     uint32_t low = boundaries_->tail(), high = boundaries_->head();
-    const uint32_t first = low, head = high;
+    const uint32_t first = low;
     while (low != high) { /* the first boundary after the launch */
         uint32_t middle = low + (high - low) / 2;
         if (boundaries_->at(middle).what.now <= start)
@@ -83,33 +83,33 @@ void Ledger::launched(uint64_t start, uint32_t id) {
         else
             high = middle;
     }
-    if (low != head) {
-        Boundary &after = boundaries_->at(low);
-        if (!after.seen_before || serial_before(after.last_before, id))
-            after.last_before = id;
-        after.seen_before = true;
+    if (low == first) {
+        see_launch(id);
+        return;
     }
-    if (low != first) {
-        Boundary &before = boundaries_->at(low - 1);
-        if (!before.seen_after || serial_before(id, before.first_after))
-            before.first_after = id;
-        before.seen_after = true;
-    }
+    Boundary &before = boundaries_->at(low - 1);
+    if (!before.launches || serial_before(id, before.first_launch))
+        before.first_launch = id;
+    if (!before.launches || serial_before(before.last_launch, id))
+        before.last_launch = id;
+    before.launches = true;
 }
 
-/* Gives an id to a boundary that is ready, where that is possible. */
-bool Ledger::resolve(Boundary &boundary) {
+void Ledger::see_launch(uint32_t id) {
+    if (!launch_seen_ || serial_before(last_launch_, id))
+        last_launch_ = id;
+    launch_seen_ = true;
+}
+
+/* Gives an id to a boundary that is ready, where that is possible; in order. */
+bool Ledger::resolve(uint32_t number) {
+    Boundary &boundary = boundaries_->at(number);
     if (boundary.attribution != ARGUS_ATTRIBUTION_API || boundary.known)
         return boundary.known;
-    if (boundary.seen_before && (!launch_seen_ || serial_before(last_launch_, boundary.last_before))) {
-        last_launch_ = boundary.last_before;
-        launch_seen_ = true;
-    }
-    if (launch_seen_)
-        boundary.id = last_launch_ + 1;
-    else if (boundary.seen_after)
-        boundary.id = boundary.first_after;
-    boundary.known = launch_seen_ || boundary.seen_after;
+    if (number != boundaries_->tail() && boundaries_->at(number - 1).launches)
+        see_launch(boundaries_->at(number - 1).last_launch);
+    boundary.known = launch_seen_ || boundary.launches;
+    boundary.id = launch_seen_ ? last_launch_ + 1 : boundary.first_launch;
     return boundary.known;
 }
 
@@ -138,9 +138,13 @@ void Ledger::advance() {
     if (pending_.size() < kMostEntries / 4 * 3 && head - first < kBoundaries / 4 * 3)
         return;
     for (uint32_t n = head - 1; n != first; n--)
-        if (ready(boundaries_->at(n)) && resolve(boundaries_->at(n))) {
-            process(first, n);
-            return;
+        if (ready(boundaries_->at(n))) {
+            for (uint32_t i = first; i != n + 1; i++)
+                resolve(i);
+            if (boundaries_->at(n).known) {
+                process(first, n);
+                return;
+            }
         }
 }
 
@@ -150,7 +154,7 @@ void Ledger::settle(uint32_t first, uint32_t last) {
         Boundary &boundary = boundaries_->at(n);
         if (boundary.attribution == ARGUS_ATTRIBUTION_NONE)
             continue;
-        bool known = resolve(boundary);
+        bool known = resolve(n);
         bool ordered = known && (n == first || !boundaries_->at(n - 1).known ||
                                  !serial_before(boundary.id, boundaries_->at(n - 1).id));
         if (ordered)

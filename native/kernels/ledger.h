@@ -66,7 +66,8 @@ class Ledger {
     static constexpr unsigned kOccurrences = 4096;
 
     bool ready(const Boundary &boundary);
-    bool resolve(Boundary &boundary);
+    void see_launch(uint32_t id);
+    bool resolve(uint32_t number);
     void process(uint32_t first, uint32_t last);
     void settle(uint32_t first, uint32_t last);
     void select(uint32_t first, uint32_t last);
@@ -89,7 +90,7 @@ class Ledger {
     bool unknown_ = false; /* because marks that were made did not come back */
     bool following_ = false; /* a boundary was seen: kernels are of interest */
     bool anchored_ = false;  /* kernels from before the ring's first boundary were accounted for */
-    bool launch_seen_ = false; /* ATTRIBUTION_API: the last launch before the boundaries resolved so far */
+    bool launch_seen_ = false; /* ATTRIBUTION_API: the last launch before the boundary resolved last */
     uint32_t last_launch_ = 0;
     uint64_t lost_ = 0; /* boundaries lost by then */
     uint32_t suspect_ = 0; /* records were lost of iterations that begin before this boundary */

@@ -121,7 +121,7 @@ bool Marks::mark(uint32_t number) {
 }
 
 bool Marks::is_mark(const uint8_t *record, uint32_t *number) const {
-    if (field<uint32_t>(record, offset::stream) != stream_id_.load(std::memory_order_acquire) ||
+    if (field<uint32_t>(record, offset::copy_stream) != stream_id_.load(std::memory_order_acquire) ||
         field<uint64_t>(record, offset::bytes) != 4)
         return false;
     *number = field<uint32_t>(record, offset::memset_value) ^ kMask;

@@ -14,21 +14,33 @@ uint64_t digest_of(const char *name) {
 
 } // namespace
 
-unsigned Names::look(Entry *entry, const char *name) {
+void Names::forget() {
+    std::memset(static_cast<void *>(entry_), 0, sizeof entry_);
+    used_ = 0;
+}
+
+void Names::record_in(struct argus_flight *flight) {
+    flight_ = flight;
+    forget(); /* for the places among the recorder's names */
+}
+
+Names::Known Names::look(Entry *entry, const char *name) {
     uint64_t digest = digest_of(name);
     if (entry->name == name && entry->digest == digest) {
         entry->trust = kRecheck;
-        return entry->kernel_class;
+        return entry->known;
     }
     if (entry->name == nullptr && used_ == kNames / 2) {
-        std::memset(entry_, 0, sizeof entry_);
-        used_ = 0;
+        forget();
         entry = find(name);
     }
     if (entry->name == nullptr)
         used_++;
-    *entry = {name, guard(name), digest, argus_kernel_classify(name, patterns_), kRecheck};
-    return entry->kernel_class;
+    Known known = {static_cast<uint16_t>(argus_kernel_classify(name, patterns_)), ARGUS_FLIGHT_NO_NAME};
+    if (flight_ != nullptr)
+        known.flight = static_cast<uint16_t>(argus_flight_intern(flight_, name, std::strlen(name)));
+    *entry = {name, guard(name), digest, known, kRecheck};
+    return known;
 }
 
 } // namespace argus

@@ -11,6 +11,7 @@
 #include <cstdint>
 #include <cstring>
 
+#include "../flight.h"
 #include "../kernel_classes.h"
 
 namespace argus {
@@ -20,17 +21,25 @@ constexpr unsigned kRecheck = 256;
 
 class Names {
   public:
+    /* What is known of a name: its class, and its place among the flight
+     * recorder's names. */
+    struct Known {
+        uint16_t kernel_class, flight;
+    };
+
     /* The user's patterns, which go before the built-in rules; may be null. */
     void use(const struct argus_kernel_patterns *patterns) { patterns_ = patterns; }
+    /* Where names are recorded from now on; may be null. */
+    void record_in(struct argus_flight *flight);
 
-    unsigned class_of(const char *name) {
+    Known know(const char *name) {
         Entry *entry = find(name);
         if (entry->name == name && entry->guard == guard(name) && --entry->trust != 0)
-            return entry->kernel_class;
+            return entry->known;
         return look(entry, name);
     }
 
-    /* class_of() will be asked soon. */
+    /* know() will be asked soon. */
     void expect(const char *name) const {
         __builtin_prefetch(name);
         __builtin_prefetch(&entry_[slot_of(name)]);
@@ -41,16 +50,18 @@ class Names {
         const char *name;
         uint64_t guard;  /* the first 8 characters */
         uint64_t digest; /* of all of it */
-        uint32_t kernel_class;
+        Known known;
         uint32_t trust; /* records until the digest is compared again */
     };
 
     static uint64_t guard(const char *name);
     static unsigned slot_of(const char *name);
     Entry *find(const char *name);
-    unsigned look(Entry *entry, const char *name);
+    void forget();
+    Known look(Entry *entry, const char *name);
 
     const struct argus_kernel_patterns *patterns_ = nullptr;
+    struct argus_flight *flight_ = nullptr;
     Entry entry_[kNames] = {};
     unsigned used_ = 0;
 };

@@ -48,25 +48,35 @@ void Reader::one(const uint8_t *record) {
     case kConcurrentKernel:
     case kKernel: {
         const char *name = field<const char *>(record, offset::kernel_name);
-        unsigned kernel_class = name == nullptr ? unsigned{ARGUS_KERNEL_OTHER} : names_.class_of(name);
-        device(record, kernel_class, field<uint32_t>(record, offset::kernel_correlation));
+        Names::Known known = {ARGUS_KERNEL_OTHER, ARGUS_FLIGHT_NO_NAME};
+        if (name != nullptr)
+            known = names_.know(name);
+        device(record, known, field<uint32_t>(record, offset::kernel_device),
+               field<uint32_t>(record, offset::kernel_stream),
+               field<uint32_t>(record, offset::kernel_correlation));
         break;
     }
     case kMemcpy:
-        device(record, ARGUS_KERNEL_MEMCPY, field<uint32_t>(record, offset::copy_correlation));
+        copy(record, ARGUS_KERNEL_MEMCPY);
         break;
     case kMemset:
         if (marks_->is_mark(record, &number))
             ledger_->marked(number, field<uint32_t>(record, offset::copy_correlation));
         else
-            device(record, ARGUS_KERNEL_MEMSET, field<uint32_t>(record, offset::copy_correlation));
+            copy(record, ARGUS_KERNEL_MEMSET);
         break;
     default:
         host(record, kind);
     }
 }
 
-void Reader::device(const uint8_t *record, unsigned kernel_class, uint32_t correlation) {
+void Reader::copy(const uint8_t *record, uint16_t kernel_class) {
+    device(record, {kernel_class, ARGUS_FLIGHT_NO_NAME}, field<uint32_t>(record, offset::copy_device),
+           field<uint32_t>(record, offset::copy_stream), field<uint32_t>(record, offset::copy_correlation));
+}
+
+void Reader::device(const uint8_t *record, Names::Known known, uint32_t device, uint32_t stream,
+                    uint32_t correlation) {
     uint64_t start = field<uint64_t>(record, offset::start), end = field<uint64_t>(record, offset::end);
     if (start == 0 || end < start) {
         counts_.dropped_time++;
@@ -83,10 +93,12 @@ void Reader::device(const uint8_t *record, unsigned kernel_class, uint32_t corre
         return;
     }
     counts_.records++;
-    histograms_->add(kernel_class, end - start);
-    ledger_->add({start, end, correlation,
-                  static_cast<uint32_t>(argus_kernel_is_communication(
-                      static_cast<enum argus_kernel_class>(kernel_class)))});
+    histograms_->add(known.kernel_class, end - start);
+    if (flight_ != nullptr)
+        argus_flight_add(flight_, ARGUS_FLIGHT_ON_DEVICE, known.kernel_class, known.flight, stream, start,
+                         end - start, static_cast<uint64_t>(device) << 32 | correlation);
+    int communication = argus_kernel_is_communication(static_cast<enum argus_kernel_class>(known.kernel_class));
+    ledger_->add({start, end, correlation, static_cast<uint32_t>(communication)});
 }
 
 void Reader::host(const uint8_t *record, uint32_t kind) {

@@ -29,6 +29,11 @@ class Reader {
         : cupti_(cupti), clock_(clock), marks_(marks), histograms_(histograms), ledger_(ledger) {}
 
     void use(const struct argus_kernel_patterns *patterns) { names_.use(patterns); }
+    /* The flight recorder's ring, which also gets every record; may be null. */
+    void record_in(struct argus_flight *flight) {
+        flight_ = flight;
+        names_.record_in(flight);
+    }
     /* Moments later than `now` are impossible. */
     void read(const Filled &filled, uint64_t now);
     const Counts &counts() const { return counts_; }
@@ -36,7 +41,9 @@ class Reader {
 
   private:
     void one(const uint8_t *record);
-    void device(const uint8_t *record, unsigned kernel_class, uint32_t correlation);
+    void copy(const uint8_t *record, uint16_t kernel_class);
+    void device(const uint8_t *record, Names::Known known, uint32_t device, uint32_t stream,
+                uint32_t correlation);
     void host(const uint8_t *record, uint32_t kind);
 
     const Cupti *cupti_;
@@ -45,6 +52,7 @@ class Reader {
     Histograms *histograms_;
     Ledger *ledger_;
     Names names_;
+    struct argus_flight *flight_ = nullptr;
     Counts counts_ = {};
     uint64_t earliest_ = 0, latest_ = 0; /* possible moments, of the buffer at hand */
     bool usable_ = false;                /* the clock was the same all the time */

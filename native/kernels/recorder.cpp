@@ -68,7 +68,7 @@ void Recorder::boundary(const struct argus_boundary &what) {
         entry->what.occurrence = occurrence_;
     }
     entry->attribution = marks_->attribution();
-    entry->known = entry->seen_before = entry->seen_after = false;
+    entry->known = entry->launches = false;
     entry->state.store(static_cast<uint32_t>(Mark::kPending), std::memory_order_relaxed);
     boundaries_->publish();
     phase_ = entry->what.phase;

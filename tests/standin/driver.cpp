@@ -90,8 +90,15 @@ bool counted(uint64_t records) {
 }
 
 void attach(int (*capturing)(void)) {
-    struct argus_kernels_target target = {&segment.source, &segment.device, segment.kernels, segment.phases,
-                                          segment.iterations};
+    static struct argus_flight flight;
+    flight = {};
+    flight.events = segment.events;
+    flight.ring = &segment.ring;
+    flight.names = segment.names;
+    flight.mask = kEvents - 1;
+    flight.most_names = ARGUS_FLIGHT_NAMES;
+    struct argus_kernels_target target = {&segment.source, &segment.device,    segment.kernels,
+                                          segment.phases,  segment.iterations, &flight};
     api->attach(&target, capturing);
 }
 
@@ -185,7 +192,19 @@ void report() {
         printf("}");
         comma = ", ";
     }
-    printf("},\n\"iterations\": [");
+    printf("},\n\"flight\": [");
+    comma = "";
+    for (uint64_t n = segment.ring.head > 5 ? segment.ring.head - 5 : 0; n < segment.ring.head; n++) {
+        const struct argus_flight_event &event = segment.events[n % kEvents];
+        uint64_t name = event.what >> 16 & 0xffff;
+        printf("%s[%llu, %llu, \"%s\", %llu, %llu, %llu]", comma, static_cast<unsigned long long>(event.what & 0xff),
+               static_cast<unsigned long long>(event.what >> 8 & 0xff),
+               name < segment.ring.names ? segment.names[name].text : "",
+               static_cast<unsigned long long>(event.what >> 32),
+               static_cast<unsigned long long>(event.duration), static_cast<unsigned long long>(event.value));
+        comma = ", ";
+    }
+    printf("],\n\"iterations\": [");
     comma = "";
     for (uint64_t n = 1; n <= segment.device.iterations; n++) {
         const struct argus_device_iteration &slot = segment.iterations[(n - 1) % ARGUS_ITERATION_SLOTS];

@@ -15,12 +15,17 @@ extern "C" {
 
 constexpr uint64_t kMicrosecond = 1000, kMillisecond = 1000000;
 
+constexpr uint32_t kEvents = 4096;
+
 struct Segment {
     struct argus_source source;
     struct argus_device device;
     struct argus_kernel kernels[ARGUS_MAX_KERNEL_CLASSES];
     struct argus_device_phase phases[ARGUS_DEVICE_PHASES];
     struct argus_device_iteration iterations[ARGUS_ITERATION_SLOTS];
+    struct argus_flight_ring ring;
+    struct argus_flight_event events[kEvents];
+    struct argus_flight_name names[ARGUS_FLIGHT_NAMES];
 };
 
 extern Segment segment;

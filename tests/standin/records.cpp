@@ -285,7 +285,10 @@ int bench(int, char **argv) {
         standin_fill();
         if (!counted(launched))
             return 1;
-        sleep_ns(300 * kMillisecond); /* until the cost is published as well */
+        wait_for([&] { /* until the cost is published as well */
+            return __atomic_load_n(&segment.source.last_event, __ATOMIC_RELAXED) != 0 &&
+                   __atomic_load_n(&segment.source.events, __ATOMIC_RELAXED) >= launched;
+        });
         cost = __atomic_load_n(&segment.source.cost, __ATOMIC_RELAXED) - cost;
         double each = static_cast<double>(cost) / (kIterations * kKernels);
         best = each < best ? each : best;
