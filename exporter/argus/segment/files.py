@@ -135,7 +135,7 @@ def _explain(error: OSError, path: Path) -> RefusedError | UnreadableError:
     if error.errno in (errno.EACCES, errno.EPERM):
         return UnreadableError(
             f"{path} may not be read by user {os.geteuid()}; run the exporter as "
-            "root, as the job's user, or in the group that owns it"
+            "root (in a container with CAP_DAC_OVERRIDE), as the job's user, or in the group that owns it"
         )
     if error.errno in (errno.ENXIO, errno.ENODEV):
         return RefusedError(f"{path} is not a regular file; remove it")
