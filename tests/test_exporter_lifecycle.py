@@ -14,11 +14,13 @@ from pathlib import Path
 import pytest
 
 from argus import _native, catalogue
+from argus.exporter import lifecycle
 from argus.exporter.ended import EndedRanks
 from argus.exporter.lifecycle import FileSource
 from argus.exporter.registry import Registry
 from argus.exporter.sources import MemorySource, Scan, merge
-from argus.segment.state import RankKey
+from argus.segment.reader import read
+from argus.segment.state import RankKey, RankState
 from exporter_support import Rank, segment, series, until
 
 SECOND = 1_000_000_000
@@ -371,3 +373,52 @@ def test_a_scrape_after_closing_opens_nothing(tmp_path: Path) -> None:
         source.close()
         assert source.scan(_now()).ranks == []
         assert len(os.listdir("/proc/self/fd")) == before - 1
+
+
+def test_the_living_need_no_room_of_the_dead(tmp_path: Path) -> None:
+    """A user whose jobs crash again and again still sees the one that runs."""
+    source = FileSource(tmp_path, per_user=3, total=100)
+    try:
+        for attempt in range(4):
+            with Rank(tmp_path, f"crashed{attempt}"):
+                source.scan(_now())
+            with Rank(tmp_path, f"crashed{attempt}", 1):
+                source.scan(_now())
+        with Rank(tmp_path, "runs") as first, Rank(tmp_path, "runs", 1), Rank(tmp_path, "runs", 2):
+            assert _ranks(source.scan(_now())) == {("runs", 0): True, ("runs", 1): True, ("runs", 2): True}
+            with Rank(tmp_path, "runs", 3):  # nobody is dead: no room
+                scan = source.scan(_now())
+                assert len(scan.ranks) == 3
+                assert scan.segments["refused"] >= 1
+            first.kill()
+            source.scan(_now())
+            assert _ranks(source.scan(_now()))[("runs", 0)] is False  # the dead have no room of the dead
+    finally:
+        source.close()
+
+
+def test_whatever_the_reader_raises_costs_one_rank_only(
+    tmp_path: Path, source: FileSource, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def broken(snapshot: bytes, now_ns: int) -> RankState:
+        state = read(snapshot, now_ns)
+        if state.identity.rank == 1:
+            raise IndexError("a flaw that nobody knows")
+        return state
+
+    monkeypatch.setattr(lifecycle, "read", broken)
+    with Rank(tmp_path), Rank(tmp_path, rank=1), Rank(tmp_path, rank=2):
+        scan = source.scan(_now())
+    assert _ranks(scan) == {("run", 0): True, ("run", 2): True}
+    assert (scan.segments["alive"], scan.segments["unreadable"]) == (2, 1)
+
+
+def test_a_dead_segment_is_not_removed_through_a_link(tmp_path: Path, source: FileSource) -> None:
+    """Its user may put a link to another directory in the place of their own."""
+    with Rank(tmp_path) as rank:
+        source.scan(_now())
+        moved = rank.path.parent.rename(tmp_path / "moved")
+        rank.path.parent.symlink_to(moved)
+    source.scan(_now())
+    assert source.scan(_now(700)).ranks == []
+    assert (moved / rank.path.name).exists()

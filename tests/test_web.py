@@ -6,12 +6,13 @@ import gzip
 import http.client
 import socket
 import threading
+from contextlib import ExitStack
 
 import pytest
 
 from argus.exporter.registry import Registry
 from argus.exporter.sources import Scan
-from argus.exporter.web import handler
+from argus.exporter.web import connections, handler
 from argus.exporter.web.server import AddressError, parse_address
 from exporter_support import until
 from web_support import request, serving
@@ -192,3 +193,47 @@ def test_ipv6_and_all_addresses() -> None:
         for host in ("::1", "127.0.0.1"):
             with socket.create_connection((host, server.server_port), timeout=20):
                 pass
+
+
+def test_clients_that_send_nothing_keep_nobody_out() -> None:
+    """More of them than connections are allowed: the one that has waited longest gives way."""
+    with serving() as server, ExitStack() as stack:
+        kept = http.client.HTTPConnection("127.0.0.1", server.server_port, timeout=20)
+        stack.callback(kept.close)
+        for n in range(200):
+            idle = stack.enter_context(socket.create_connection(("127.0.0.1", server.server_port), 20))
+            idle.sendall(b"GET /metrics HTTP/1.1\r\nX-Slow: "[: n % 33])
+            if n % 20 == 0:
+                assert request(server)[0].status == 200
+                kept.request("GET", "/-/healthy")
+                assert kept.getresponse().read() == b"Healthy\n"
+        assert request(server)[0].status == 200
+
+
+def test_a_client_that_reads_nothing_gives_way_in_the_end(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(connections, "_PATIENCE_S", 0.0)
+    crowd = connections.Connections(2)
+    with ExitStack() as stack:
+        ours, theirs = zip(*(map(stack.enter_context, socket.socketpair()) for _ in range(4)), strict=True)
+        assert crowd.admit(ours[0])
+        assert crowd.admit(ours[1])
+        with crowd.answering(ours[0]):
+            assert crowd.admit(ours[2])  # 1 waited for its request
+            assert theirs[1].recv(1) == b""
+            with crowd.answering(ours[2]):
+                assert crowd.admit(ours[3])  # all are answering, 0 for longest
+                assert theirs[0].recv(1) == b""
+        theirs[2].setblocking(False)
+        with pytest.raises(BlockingIOError):
+            theirs[2].recv(1)
+
+
+def test_answers_under_way_are_left_alone() -> None:
+    crowd = connections.Connections(1)
+    with ExitStack() as stack:
+        first, second = map(stack.enter_context, socket.socketpair())
+        assert crowd.admit(first)
+        with crowd.answering(first):
+            assert not crowd.admit(second)
+        crowd.leave(first)
+        assert crowd.admit(second)

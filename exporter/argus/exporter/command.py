@@ -17,6 +17,7 @@ from argus.exporter.exposition import text
 from argus.exporter.exposition.classic import Classic
 from argus.exporter.flight.store import default_directory
 from argus.exporter.lifecycle import RETENTION_S
+from argus.exporter.limits import affordable_segments
 from argus.exporter.registry import COLLECTORS, Registry
 from argus.exporter.service import Exporter, Options, SnapshotOptions, file_source
 from argus.exporter.web.config import WebConfigError
@@ -144,7 +145,7 @@ def run(args: argparse.Namespace) -> int:
         max_requests=args.max_requests,
         segments=args.segments,
         per_user=args.per_user,
-        total=args.total,
+        total=_affordable(args.total),
         retention_s=args.retention_s,
         classic=args.classic,
         disabled=args.disabled or (),
@@ -160,6 +161,16 @@ def run(args: argparse.Namespace) -> int:
         sys.stdout.buffer.write(text.encode(registry.collect(), classic=options.classic))
         return 0
     return _serve(options, args.linger)
+
+
+def _affordable(total: int) -> int:
+    affordable = affordable_segments(total)
+    if affordable < total:
+        _LOG.warning(
+            "at most %d segments are read, for that many files may be open: raise the limit (ulimit -n, "
+            "LimitNOFILE) by %d", affordable, total - affordable,
+        )  # fmt: skip
+    return affordable
 
 
 def _serve(options: Options, linger_s: float) -> int:

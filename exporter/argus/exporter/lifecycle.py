@@ -180,21 +180,44 @@ class FileSource:
                 self._say(str(error))
 
     def _open(self, entry: files.Entry) -> None:
-        mine = [tracked for tracked in self._tracked.values() if tracked.entry.uid == entry.uid]
-        if len(mine) >= self._per_user or len(self._tracked) >= self._total:
+        crowded = len(self._of(entry.uid)) >= self._per_user or len(self._tracked) >= self._total
+        if crowded and not self._make_room(entry):
             raise files.RefusedError(
                 f"more than {self._per_user} segments of user {entry.uid} or {self._total} in all, "
                 "the others are not read; remove stale ones or raise --segments.max-per-user, --segments.max"
             )
         fd = files.open_segment(entry)
         size = min(os.fstat(fd).st_size, STATE_BYTES)
-        if sum(tracked.size for tracked in mine) + size > _BYTES_PER_USER:
+        if sum(tracked.size for tracked in self._of(entry.uid)) + size > _BYTES_PER_USER:
             os.close(fd)
             raise files.RefusedError(
                 f"the segments of user {entry.uid} exceed {_BYTES_PER_USER >> 20} MiB, the others "
                 "are not read; remove stale ones"
             )
         self._tracked[entry] = _Tracked(entry, fd, size)
+
+    def _of(self, uid: int) -> list[_Tracked]:
+        return [tracked for tracked in self._tracked.values() if tracked.entry.uid == uid]
+
+    def _make_room(self, entry: files.Entry) -> bool:
+        """Forget the user's longest dead segment for one that is alive; False: there is none to forget."""
+        dead = [tracked for tracked in self._of(entry.uid) if self._is_dead(tracked)]
+        if not dead:
+            return False
+        fd = files.open_segment(entry)
+        alive = files.is_locked(fd)
+        os.close(fd)
+        if alive:
+            just_now = max(tracked.died_ns or 0 for tracked in dead) + 1
+            self._forget(min(dead, key=lambda tracked: tracked.died_ns or just_now))
+        return alive
+
+    @staticmethod
+    def _is_dead(tracked: _Tracked) -> bool:
+        """Also when no scrape has seen it yet; a clean end is not told yet, and stays."""
+        if tracked.died_ns is not None:
+            return True
+        return not files.is_locked(tracked.fd) and not files.is_unlinked(tracked.fd)
 
     def _update(self, tracked: _Tracked, now_ns: int) -> None:
         if tracked.died_ns is None:
@@ -251,6 +274,11 @@ class FileSource:
         except (SegmentError, OSError) as error:
             tracked.state, tracked.trouble = None, "unreadable"
             self._say(f"{tracked.entry.path}: {error}")
+        except Exception as error:  # whatever its bytes did to the reader, the other ranks are served
+            tracked.state, tracked.trouble = None, "unreadable"
+            self._say(
+                f"{tracked.entry.path}: {type(error).__name__}: {error}; please report it, with the file"
+            )
 
     def _forget(self, tracked: _Tracked) -> None:
         del self._tracked[tracked.entry]

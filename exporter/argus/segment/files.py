@@ -24,7 +24,7 @@ from argus.segment.sections import MAX_BYTES
 DEFAULT_BASE = "/dev/shm"
 _DIRECTORY = re.compile(r"argus-(0|[1-9][0-9]{0,9})\Z")
 _SUFFIX = ".seg"
-_MOST_NAMES = 16_384
+_MOST_NAMES = 4_096
 """Names looked at in one directory, so that a user who fills theirs costs the exporter little."""
 _FLOCK = "hhqqi"  # struct flock: l_type, l_whence, l_start, l_len, l_pid
 
@@ -160,11 +160,20 @@ def is_unlinked(fd: int) -> bool:
 def remove(entry: Entry) -> bool:
     """Unlink a dead rank's segment, unless the name belongs to another file by now; whether it is gone."""
     try:
-        status = os.stat(entry.path, follow_symlinks=False)
-        if (status.st_dev, status.st_ino) == entry.inode:
-            os.unlink(entry.path)
+        # The directory is its user's, who may put a link to another one in its place.
+        fd = os.open(entry.path.parent, os.O_RDONLY | os.O_DIRECTORY | os.O_NOFOLLOW | os.O_CLOEXEC)
     except FileNotFoundError:
         return True
     except OSError:
         return False
+    try:
+        status = os.stat(entry.path.name, dir_fd=fd, follow_symlinks=False)
+        if (status.st_dev, status.st_ino) == entry.inode:
+            os.unlink(entry.path.name, dir_fd=fd)
+    except FileNotFoundError:
+        return True
+    except OSError:
+        return False
+    finally:
+        os.close(fd)
     return True

@@ -61,7 +61,7 @@ class Handler(BaseHTTPRequestHandler):
         self._reply()
 
     def _reply(self) -> None:
-        with self.server.answering():
+        with self.server.answering(self.request):
             self._answer(body=self.command != "HEAD")
             self.wfile.flush()
 

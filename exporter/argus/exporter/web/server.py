@@ -13,6 +13,7 @@ from typing import Any
 
 from argus.exporter.web import tls
 from argus.exporter.web.auth import Authenticator
+from argus.exporter.web.connections import Connections
 from argus.exporter.web.handler import Handler
 from argus.exporter.web.pages import Pages
 from argus.exporter.web.settings import Settings
@@ -61,7 +62,7 @@ class Server(ThreadingHTTPServer):
         self.settings = settings
         self.authenticator = Authenticator()
         self.requests = threading.BoundedSemaphore(max_requests)
-        self._connections = threading.BoundedSemaphore(_MOST_CONNECTIONS)
+        self._connections = Connections(_MOST_CONNECTIONS)
         self._answers = 0
         self._idle = threading.Condition()
         self._text = address
@@ -107,23 +108,24 @@ class Server(ThreadingHTTPServer):
         return f"{scheme}://{f'[{host}]' if ':' in host else host}:{self.server_port}/"
 
     def process_request(self, request: Any, client_address: Any) -> None:
-        if not self._connections.acquire(blocking=False):
+        if not self._connections.admit(request):
             _LOG.debug("more than %d connections, one is closed", _MOST_CONNECTIONS)
             self.shutdown_request(request)
             return
         try:
             super().process_request(request, client_address)
         except BaseException:
-            self._connections.release()
+            self._connections.leave(request)
             raise
 
     def process_request_thread(self, request: Any, client_address: Any) -> None:
+        secured: socket.socket | None = None
         try:
             secured = self._secure(request, client_address)
             if secured is not None:
                 super().process_request_thread(secured, client_address)
         finally:
-            self._connections.release()
+            self._connections.leave(secured or request)
 
     def _secure(self, request: socket.socket, client_address: Any) -> socket.socket | None:
         """The handshake, in the connection's own thread so that a slow client delays nobody."""
@@ -137,19 +139,22 @@ class Server(ThreadingHTTPServer):
             _LOG.debug("%s: TLS handshake failed: %s", client_address[0], error)
             self.shutdown_request(request)
             return None
+        self._connections.replace(request, secured)
         if config.tls and not tls.allowed(secured.getpeercert(), config.tls.client_allowed_sans):
             _LOG.debug("%s: client certificate has none of the allowed names", client_address[0])
+            self._connections.leave(secured)
             self.shutdown_request(secured)
             return None
         return secured
 
     @contextmanager
-    def answering(self) -> Iterator[None]:
+    def answering(self, connection: socket.socket) -> Iterator[None]:
         """Around the answer to one request."""
         with self._idle:
             self._answers += 1
         try:
-            yield
+            with self._connections.answering(connection):
+                yield
         finally:
             with self._idle:
                 self._answers -= 1
