@@ -17,6 +17,7 @@ import pytest
 import argus
 from argus import _native
 from argus.flight import ring
+from argus.flight.perfetto.write import encode
 from argus.flight.recording import record_file, record_memory, trace
 from argus.segment import layout
 from argus.segment.reader import read
@@ -270,6 +271,7 @@ def test_random_damage_never_does_more_than_lose_events(recorded: bytes) -> None
             refused += 1
             continue
         assert sum(len(slices) for slices in shown.tracks.values()) < 200
+        assert b"".join(encode([shown]))
     assert refused < 800
 
 
@@ -302,6 +304,17 @@ def test_a_phase_that_does_not_exist_is_left_out_and_told(recorded: bytes) -> No
     struct.pack_into("=QQQQ", damaged, offset + 20 * EVENT, 5, 5, 1 | 31 << 16, 0)
     shown = trace(record_memory(Damaged(bytes(damaged)), True, 1 << 60))
     assert "1 events made no sense and were left out" in shown.notes
+
+
+@pytest.mark.parametrize(
+    "field", ["iterations", "last_iteration", "last_iteration_end", "open_phase", "pause_begin"]
+)
+@pytest.mark.parametrize("value", [(1 << 64) - 1, (1 << 64) - 2, 1 << 63, 1 << 56])
+def test_a_state_beyond_reason_can_be_written(recorded: bytes, field: str, value: int) -> None:
+    damaged = bytearray(recorded)
+    offset = _native.layout()["structs"]["state"]["fields"][field][0]
+    struct.pack_into("=Q", damaged, place(recorded, "STATE")[0] + offset, value)
+    assert b"".join(encode([trace(record_memory(Damaged(bytes(damaged)), True, 1 << 60))]))
 
 
 @pytest.mark.parametrize("section", list(layout.FLIGHT_RECORDS))

@@ -54,6 +54,8 @@ def fetch(
         raise FetchError(f"{shown}: {_reason(error)}") from None
     if answer.status_code == 404 and answer.headers.get("X-Argus-Trace") == "none":
         return []
+    if answer.status_code == 404:
+        raise FetchError(f"{shown}: no traces there; an older exporter, or one with --flight.trace=false?")
     if answer.status_code != 200:
         said = content.decode("utf-8", "replace").strip()[:500]
         raise FetchError(f"{shown}: answered {answer.status_code}: {said}")

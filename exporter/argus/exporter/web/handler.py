@@ -92,7 +92,8 @@ class Handler(BaseHTTPRequestHandler):
             return plain(411, "Content-Length is needed")
         if len(length) > 12 or int(length) > MAX_BYTES:
             return plain(413, f"More than {MAX_BYTES} bytes; set max_alerts in Alertmanager's webhook_config")
-        return self._read(int(length)) or plain(408, "The body did not come in time")
+        content = self._read(int(length))
+        return plain(408, "The body did not come in time") if content is None else content
 
     def _read(self, length: int) -> bytes | None:
         deadline = time.monotonic() + _BODY_S
@@ -103,7 +104,7 @@ class Handler(BaseHTTPRequestHandler):
                 return None
             parts.append(part)
             length -= len(part)
-        return None if length else b"".join(parts) or b" "
+        return None if length else b"".join(parts)
 
     def _take(self, content: bytes) -> Page:
         try:

@@ -30,6 +30,8 @@ FIRST_PID = 1_000_000
 _PACKETS = 4096
 """So many are encoded together."""
 _MOST_RANK = (1 << 31) - FIRST_PID - 1
+_LATEST_NS = (1 << 63) - 1
+_LARGEST = (1 << 64) - 1
 
 
 def encode(traces: Iterable[RankTrace]) -> Iterator[bytes]:
@@ -61,7 +63,7 @@ def _clocks(traces: list[RankTrace]) -> Any:
         begins = [slices[0].begin for slices in first.tracks.values() if slices]
         moment = max(min(begins, default=1), 1)
         wall = moment + first.wall_ns
-        if wall > 0:
+        if 0 < wall <= _LATEST_NS:
             packet = message.packet.add(trusted_packet_sequence_id=len(traces) + 1)
             for clock, time in ((BOOTTIME, moment), (MONOTONIC, moment), (REALTIME, wall)):
                 packet.clock_snapshot.clocks.add(clock_id=clock, timestamp=time)
@@ -118,7 +120,7 @@ class _Rank:
 
     def _event(self, uuid: int, time: int, slice_: Slice | None) -> None:
         packet = self._packet(NEEDS_STATE)
-        packet.timestamp = max(time, 0)
+        packet.timestamp = min(max(time, 0), _LATEST_NS)
         event = packet.track_event
         event.track_uuid = uuid
         if slice_ is None:
@@ -130,7 +132,7 @@ class _Rank:
             annotation = event.debug_annotations.add()
             annotation.name_iid = self._intern(packet, "debug_annotation_names", self._arguments, name)
             if isinstance(value, int):
-                annotation.uint_value = value
+                annotation.uint_value = min(max(value, 0), _LARGEST)
             else:
                 annotation.string_value = value
 
