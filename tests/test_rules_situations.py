@@ -209,6 +209,20 @@ def test_all_ranks_are_gone_at_once_with_their_nodes(promtool: str, tmp_path: Pa
     }
 
 
+def test_all_ranks_die_at_once_and_their_nodes_stay(promtool: str, tmp_path: Path) -> None:
+    simulation = Simulation()
+    job = simulation.job(healthy(), 4, per_node=2)
+    simulation.at(300, lambda: job.end("failed"))
+    forgotten = 300 + 600 + 3600  # by exporters after ten minutes, by the rules an hour later
+    simulation.run(forgotten + 180)
+    verdict = simulation.judge(promtool, tmp_path)
+    # One message, not one for each rank.
+    assert accused(verdict) == {("ArgusRanksMissing",)}
+    assert 300 + 180 < (verdict.first("ArgusRanksMissing", "critical") or 0) <= 300 + 180 + 30
+    assert verdict.at(forgotten - 60) != set()
+    assert verdict.at(forgotten + 180) == set()
+
+
 def test_failed_scrapes_change_nothing(promtool: str, tmp_path: Path) -> None:
     simulation = Simulation()
     job = simulation.job(slowed(healthy(), {2}, "forward", 2, since=100), 4)
@@ -351,7 +365,7 @@ def test_common_stalls_are_jitter(promtool: str, tmp_path: Path) -> None:
 
     def work(rank: int, iteration: int, start: float) -> dict[str, float]:
         times = dict(steady(rank, iteration, start))
-        if iteration % 20 == 0:
+        if iteration % 6 == 0:  # at least one in each window of ten seconds
             stall.setdefault(iteration, choice.uniform(1, 2))
             times["backward"] += stall[iteration]
         return times
