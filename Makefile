@@ -13,7 +13,7 @@ BIN := $(VENV)/bin
 INSTALLED := $(VENV)/.installed
 NATIVE := $(wildcard native/*.c native/*.h native/nvtx/* native/kernels/*)
 
-.PHONY: help demo test lint format generate bench setup prometheus prometheus-versions clean
+.PHONY: help demo test lint format bench setup prometheus prometheus-versions clean
 
 help: ## Show this list
 	@grep -hE '^[a-z-]+:.*##' $(MAKEFILE_LIST) | sed -E 's/:.*## /\t/' | expand -t 22
