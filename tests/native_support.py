@@ -12,6 +12,8 @@ from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
 
+import pytest
+
 from argus import _native
 
 LAYOUT = _native.layout()
@@ -118,6 +120,21 @@ def traced() -> Iterator[Traced]:
     finally:
         _native.stop()
         _native.set_clock(0)
+
+
+@contextmanager
+def small_disk(path: Path, kib: int) -> Iterator[None]:
+    """A file system of this size at ``path``; the test is skipped where none can be mounted."""
+    if os.geteuid() != 0:
+        pytest.skip("mounting a small tmpfs needs root")
+    command = ["mount", "-t", "tmpfs", "-o", f"size={kib}k", "argus-test", str(path)]
+    mount = subprocess.run(command, capture_output=True, text=True, check=False)
+    if mount.returncode:
+        pytest.skip(f"no tmpfs can be mounted: {mount.stderr.strip()}")
+    try:
+        yield
+    finally:
+        subprocess.run(["umount", str(path)], check=True)
 
 
 def wait_for(condition: Callable[[], Any], what: str, seconds: float = 20.0) -> Any:

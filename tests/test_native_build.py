@@ -22,6 +22,7 @@ STRICT = ["-std=c11", "-Wall", "-Wextra", "-Wshadow", "-Wstrict-prototypes", "-W
 SANITIZED_TESTS = [
     "test_kernel_classes.py",
     "test_native_segment.py",
+    "test_native_segment_file.py",
     "test_nvtx.py",
     "test_nvtx_life.py",
     "test_nvtx_rules.py",

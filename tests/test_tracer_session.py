@@ -14,7 +14,15 @@ from pathlib import Path
 import pytest
 
 from argus.tracer import cost
-from native_support import CONSTANTS, Snapshot, environment, run_python, segment_files, wait_for
+from native_support import (
+    CONSTANTS,
+    Snapshot,
+    environment,
+    run_python,
+    segment_files,
+    small_disk,
+    wait_for,
+)
 
 PROGRAM = """
 import argus, json, sys
@@ -404,21 +412,9 @@ def test_an_open_directory_is_closed_to_others(tmp_path: Path) -> None:
 
 
 def test_a_full_disk(tmp_path: Path) -> None:
-    if os.geteuid() != 0:
-        pytest.skip("mounting a small tmpfs needs root")
-    mount = subprocess.run(
-        ["mount", "-t", "tmpfs", "-o", "size=128k", "argus-test", str(tmp_path)],
-        capture_output=True,
-        text=True,
-        check=False,
-    )
-    if mount.returncode:
-        pytest.skip(f"no tmpfs can be mounted: {mount.stderr.strip()}")
-    try:
+    with small_disk(tmp_path, 128):
         expect_off(tmp_path, "No space left", "make room")
         assert segment_files(tmp_path) == []
-    finally:
-        subprocess.run(["umount", str(tmp_path)], check=True)
 
 
 def test_sizes_that_do_not_fit_cost_the_coordinates_only(tmp_path: Path) -> None:
