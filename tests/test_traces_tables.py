@@ -4,12 +4,13 @@ from __future__ import annotations
 
 import gzip
 import sys
+import tracemalloc
 from pathlib import Path
 
 import numpy as np
 import pytest
 
-from argus.traces import Accountant, RankIteration, TraceError, load
+from argus.traces import Accountant, RankIteration, TraceError, columns, load
 from make_traces import traces
 from traces_support import DATA, csv_text, json_text, row, write_csv
 
@@ -255,3 +256,35 @@ def test_a_gzip_of_several_members_and_padding(tmp_path: Path) -> None:
     with table:
         assert table.iterations == [0, 1, 2, 3, 4]
     assert not notes
+
+
+@pytest.mark.parametrize("start", ["", "rank,iteration,phase,start,duration\n0,1,forward,1,1\n"])
+def test_lines_without_an_end_do_not_fill_the_memory(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, start: str
+) -> None:
+    """A file of another kind may hold gigabytes of zeros, or gzip them into little."""
+    monkeypatch.setattr(columns, "_LONGEST_LINE", 1 << 20)
+    path = tmp_path / "zeros.csv.gz"
+    with gzip.open(path, "wb", compresslevel=1) as file:
+        file.write(start.encode())
+        for _ in range(64):
+            file.write(bytes(1 << 20))
+    tracemalloc.start()
+    try:
+        if start:
+            table, notes = load([str(path)])
+            table.close()
+            assert "damaged from row 2 on" in "\n".join(notes.lines())
+        else:
+            with pytest.raises(TraceError, match="a line is longer than"):
+                load([str(path)])
+        assert tracemalloc.get_traced_memory()[1] < 32 << 20
+    finally:
+        tracemalloc.stop()
+
+
+def test_a_first_line_that_is_no_header(tmp_path: Path) -> None:
+    path = tmp_path / "field.csv"
+    path.write_text('"' + "x\n" * 200_000)
+    with pytest.raises(TraceError, match="field larger"):
+        load([str(path)])

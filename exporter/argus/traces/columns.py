@@ -7,7 +7,7 @@ import io
 import json
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
-from typing import Any
+from typing import IO, Any, AnyStr
 
 import numpy as np
 import numpy.typing as npt
@@ -16,6 +16,7 @@ from argus.traces.errors import Notes, TraceError
 from argus.traces.files import DamagedError, open_bytes
 
 CHUNK_ROWS = 65_536
+_LONGEST_LINE = 16 << 20
 
 Floats = npt.NDArray[np.float64]
 Codes = npt.NDArray[np.int64]
@@ -148,7 +149,18 @@ def _open_text(path: str) -> Iterator[io.TextIOWrapper]:
 def csv_columns(path: str) -> list[str]:
     """Column names of a CSV file, from its first line."""
     with _open_text(path) as text:
-        return [name.strip() for name in next(csv.reader(text), [])]
+        try:
+            return [name.strip() for name in next(csv.reader(_lines(text)), [])]
+        except (DamagedError, csv.Error) as error:
+            raise TraceError(f"{path}: no trace that ARGUS knows ({error}); leave it out") from error
+
+
+def _lines(data: IO[AnyStr]) -> Iterator[AnyStr]:
+    """Its lines; what has none, such as a file of another kind, must not fill the memory."""
+    while line := data.readline(_LONGEST_LINE):
+        if len(line) == _LONGEST_LINE:
+            raise DamagedError(f"a line is longer than {_LONGEST_LINE >> 20} MiB")
+        yield line
 
 
 def csv_chunks(path: str, names: Sequence[str], notes: Notes) -> Iterator[Chunk]:
@@ -156,7 +168,7 @@ def csv_chunks(path: str, names: Sequence[str], notes: Notes) -> Iterator[Chunk]
     header = csv_columns(path)
     wanted = [(name, header.index(name)) for name in names if name in header]
     with _open_text(path) as text:
-        reader = csv.reader(text)
+        reader = csv.reader(_lines(text))
         next(reader, None)
         for first_row, records in _batches(path, reader, notes):
             kept = [record for record in records if len(record) == len(header)]
@@ -171,7 +183,7 @@ def csv_chunks(path: str, names: Sequence[str], notes: Notes) -> Iterator[Chunk]
 def json_chunks(path: str, names: Sequence[str], notes: Notes) -> Iterator[Chunk]:
     """The named fields of a JSON Lines file, ``CHUNK_ROWS`` lines at a time."""
     with open_bytes(path) as data:
-        for first_row, lines in _batches(path, iter(data), notes):
+        for first_row, lines in _batches(path, _lines(data), notes):
             kept: list[dict[str, Any]] = []
             for index, line in enumerate(lines):
                 if not line.strip():

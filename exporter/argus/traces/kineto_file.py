@@ -131,4 +131,7 @@ class _Text:
 
     def rest(self) -> str:
         """What follows the events, as far as it is of interest."""
-        return "".join(iter(self.read, ""))[:_LONGEST_EVENT]
+        text = ""
+        while len(text) < _LONGEST_EVENT and (more := self.read()):
+            text += more
+        return text
