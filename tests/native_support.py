@@ -6,6 +6,7 @@ import os
 import struct
 import subprocess
 import sys
+import threading
 import time
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
@@ -135,6 +136,13 @@ def small_disk(path: Path, kib: int) -> Iterator[None]:
         yield
     finally:
         subprocess.run(["umount", str(path)], check=True)
+
+
+def in_thread(work: Callable[[], None]) -> None:
+    """Have it done by another thread, and wait."""
+    thread = threading.Thread(target=work)
+    thread.start()
+    thread.join()
 
 
 def wait_for(condition: Callable[[], Any], what: str, seconds: float = 20.0) -> Any:

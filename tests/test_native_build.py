@@ -28,6 +28,8 @@ SANITIZED_TESTS = [
     "test_nvtx_rules.py",
     "test_tracer_accounting.py",
     "test_tracer_decorators.py",
+    "test_tracer_iterations.py",
+    "test_tracer_limits.py",
 ]
 SUPPORT = [
     "conftest.py",
