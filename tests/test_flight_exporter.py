@@ -161,7 +161,7 @@ def test_a_trace_over_http(base: Path, tmp_path: Path) -> None:
         ("nonsense", 400, "bad query field"),
         ("&".join(["rank=1"] * 6000), 400, "Max number of fields exceeded"),
         ("run_id=other", 404, "no rank of run 'other' is here; there are ranks of 'run'"),
-        ("rank=9", 404, "none of these ranks of run 'run' is here; there are 0, 1, 2, 3"),
+        ("rank=9", 404, "none of these ranks of run 'run' is here; the ranks here: 0, 1, 2, 3"),
         ("rank=1&iterations=999999-999999", 404, "no such iteration is in the flight recorder"),
     ],
 )
@@ -195,7 +195,7 @@ def test_argus_trace_from_files_and_from_exporters(
     assert (
         main(["trace", "--rank", "2", "--segments-dir", str(base), "--iterations", "2", "-o", str(out)]) == 0
     )
-    assert "1 ranks" in capsys.readouterr().out
+    assert "1 rank, " in capsys.readouterr().out
     assert list(decode(out.read_bytes())) == ["rank 2 (pp0, node-a)"]
     with job(tmp_path, [0.002], "elsewhere"), ExitStack() as stack:
         wait_for(lambda: segment_files(tmp_path), "the segment")
@@ -224,7 +224,7 @@ def test_argus_trace_says_what_there_is(
 ) -> None:
     there = ["--segments-dir", str(base), "-o", str(tmp_path / "x")]
     assert main(["trace", "--rank", "9", *there]) == 1
-    assert "there are 0, 1, 2, 3; this command reads the ranks of this node" in capsys.readouterr().err
+    assert "the ranks here: 0, 1, 2, 3; this command reads the ranks of this node" in capsys.readouterr().err
     assert main(["trace", "--segments-dir", str(tmp_path), "-o", str(tmp_path / "x")]) == 1
     assert f"{tmp_path}: no rank is here" in capsys.readouterr().err
     assert main(["trace", "--rank", "9-1", *there]) == 2

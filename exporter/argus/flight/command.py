@@ -113,7 +113,8 @@ def run(args: argparse.Namespace) -> int:
         print(f"argus trace: {line}", file=sys.stderr)
     slices = sum(len(track) for each in aligned for track in each.tracks.values())
     if str(args.output) != "-":
-        print(f"{args.output}: {len(aligned)} ranks, {slices} intervals; open it at https://ui.perfetto.dev")
+        counted = "1 rank" if len(aligned) == 1 else f"{len(aligned)} ranks"
+        print(f"{args.output}: {counted}, {slices} intervals; open it at https://ui.perfetto.dev")
     return 0
 
 

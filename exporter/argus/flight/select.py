@@ -39,7 +39,7 @@ def choose(known: Iterable[RankKey], run_id: str | None, ranks: Collection[int] 
     chosen = [key for key in of_run if ranks is None or key.rank in ranks]
     if not chosen:
         here = _some(str(key.rank) for key in of_run)
-        raise SelectError(f"none of these ranks of run {wanted!r} is here; there are {here}")
+        raise SelectError(f"none of these ranks of run {wanted!r} is here; the ranks here: {here}")
     return chosen
 
 
