@@ -29,6 +29,21 @@ _LOG = logging.getLogger("argus.exporter")
 LINGER_S = 20.0
 """More than a scrape interval of 15 s, less than the 30 s that Kubernetes gives a pod to end."""
 
+_LEFT_OUT = {
+    "identity": "who ranks are and whether they are alive; alerts need it",
+    "iterations": "progress and iteration times; alerts need it",
+    "phases": "times of phases, and which are open; alerts of hangs need it",
+    "collectives": "times, payload and sequence numbers of collectives; alerts of links and hangs need it",
+    "kernels": "GPU kernels by class",
+    "work": "tokens, samples and what else the script reports",
+    "windows": "summaries of recent iterations; alerts need it",
+    "tracer": "what tracing costs and drops",
+    "segments": "how many segments there are, and ranks that have ended; alerts need it",
+    "process": "the exporter's own CPU time and memory",
+    "snapshots": "how many snapshots alerts led to",
+}
+"""What each collector gives."""
+
 DESCRIPTION = """\
 Serves all training ranks of this node to Prometheus. Run one on each node, as
 root, as the user of the jobs, or in their group. It finds ranks as they come
@@ -91,7 +106,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     for name in COLLECTORS:
         collectors.add_argument(
             f"--no-collector.{name}", dest="disabled", action="append_const", const=name,
-            help=f"leave out the collector {name}",
+            help=f"leave out {_LEFT_OUT[name]}",
         )  # fmt: skip
     parser.add_argument("--once", action="store_true", help="print one scrape and exit")
     parser.add_argument(
