@@ -126,7 +126,8 @@ def measure(port: int, pid: int) -> dict[str, object]:
     ranked = [line for line in page.splitlines() if 'rank="' in line]
     histograms = [line for line in ranked if re.match(r"argus_(iteration|phase|collective)_seconds_", line)]
     result["series_per_rank"] = round(len(ranked) / RANKS)
-    result["series_per_rank_without_classic_histograms"] = round((len(ranked) - len(histograms)) / RANKS)
+    natively = len([line for line in histograms if "_count{" in line])
+    result["series_per_rank_natively"] = round((len(ranked) - len(histograms) + natively) / RANKS)
     connection.close()
     before = cpu_seconds(pid)
     time.sleep(IDLE_S)
