@@ -218,6 +218,26 @@ def test_stop_kills_what_ignores_being_asked(tmp_path: Path) -> None:
     assert child.stop() == -signal.SIGKILL
 
 
+def test_an_interrupted_stop_leaves_nothing(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """A second Ctrl-C comes while the first one's stop waits."""
+    monkeypatch.setattr("tempfile.tempdir", str(tmp_path))
+    prometheus = Prometheus("", binary=_found(find_prometheus))
+    (folder,) = tmp_path.iterdir()
+    popen = subprocess.Popen
+    wait = popen.wait
+
+    def interrupted(self: subprocess.Popen[bytes], timeout: float | None = None) -> int:
+        if timeout is not None:
+            raise KeyboardInterrupt
+        return wait(self)
+
+    monkeypatch.setattr(popen, "wait", interrupted)
+    with pytest.raises(KeyboardInterrupt):
+        prometheus.stop()
+    assert prometheus.poll() is not None
+    assert not folder.exists()
+
+
 def test_binaries_are_found_or_explained(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     program = tmp_path / "prometheus-alertmanager"
     program.write_text("#!/bin/sh\necho 'alertmanager, version 0.27.1 (branch: x)'\n")

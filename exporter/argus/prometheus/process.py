@@ -70,8 +70,14 @@ class Process:
         try:
             return self._popen.wait(timeout)
         except subprocess.TimeoutExpired:
-            self._popen.kill()
-            return self._popen.wait()
+            return self._kill()
+        except BaseException:  # a second Ctrl-C: no more patience
+            self._kill()
+            raise
+
+    def _kill(self) -> int:
+        self._popen.kill()
+        return self._popen.wait()
 
     def tail(self, lines: int = 15) -> str:
         """The last lines of its log."""

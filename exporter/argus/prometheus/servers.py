@@ -69,8 +69,10 @@ class _Server:
 
     def stop(self) -> None:
         """Stop it, and remove its folder unless the caller gave it."""
-        self._process.stop()
-        self._remove()
+        try:
+            self._process.stop()
+        finally:
+            self._remove()
 
     def _remove(self) -> None:
         if self._own_directory:
