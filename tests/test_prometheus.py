@@ -7,7 +7,6 @@ import signal
 import subprocess
 import sys
 import threading
-import time
 from collections.abc import Callable
 from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 from pathlib import Path
@@ -30,6 +29,7 @@ from argus.prometheus import (
     find_promtool,
     servers,
 )
+from exporter_support import until
 
 RULES = """
 groups:
@@ -43,13 +43,6 @@ groups:
         labels: {severity: critical}
         annotations: {summary: "{{ $value }} degrees"}
 """
-
-
-def _until(condition: Callable[[], bool], timeout: float = 20.0) -> None:
-    deadline = time.monotonic() + timeout
-    while not condition():
-        assert time.monotonic() < deadline, "condition not reached"
-        time.sleep(0.05)
 
 
 def _found(find: Callable[[], Path]) -> Path:
@@ -145,7 +138,7 @@ def test_prometheus_delivers_to_the_stand_in_for_alertmanager(thermometer: str, 
             flags=["--rules.alert.resend-delay=500ms"],
         ) as prometheus,
     ):
-        _until(lambda: bool(prometheus.client.query("temperature")))
+        until(lambda: bool(prometheus.client.query("temperature")))
         prometheus.wait_for_alertmanager()
         assert prometheus.client.alertmanagers() == [receiver.url]
         assert receiver.wait(lambda alerts: bool(alerts), 0.0) is None
@@ -194,9 +187,9 @@ def test_a_child_ends_with_its_parent(tmp_path: Path) -> None:
         assert parent.stdout is not None
         child = int(parent.stdout.readline())
         # The launcher has become the program once the program's command line shows.
-        _until(lambda: b"launcher" not in Path(f"/proc/{child}/cmdline").read_bytes())
+        until(lambda: b"launcher" not in Path(f"/proc/{child}/cmdline").read_bytes())
         os.kill(parent.pid, signal.SIGKILL)
-        _until(lambda: not _running(child))
+        until(lambda: not _running(child))
     finally:
         parent.kill()
         parent.communicate()
@@ -213,7 +206,7 @@ def _running(pid: int) -> bool:
 def test_stop_kills_what_ignores_being_asked(tmp_path: Path) -> None:
     code = "import signal, time; signal.signal(signal.SIGTERM, signal.SIG_IGN); print('deaf', flush=True)\n"
     child = Process([sys.executable, "-c", code + "time.sleep(600)"], tmp_path / "log")
-    _until(lambda: "deaf" in child.tail())
+    until(lambda: "deaf" in child.tail())
     assert child.stop(timeout=0.2) == -signal.SIGKILL
     assert child.stop() == -signal.SIGKILL
 

@@ -9,7 +9,6 @@ import subprocess
 import sys
 import time
 import urllib.request
-from collections.abc import Callable
 from pathlib import Path
 
 import pytest
@@ -19,16 +18,10 @@ from argus.replay.feed import Feed, anonymous, recorded_world_size
 from argus.segment.reader import read
 from argus.segment.state import RankState
 from argus.traces import Accountant, load
+from exporter_support import until
 from traces_support import DATA, row, write_csv
 
 MS = 1_000_000
-
-
-def wait(condition: Callable[[], bool], seconds: float = 20.0) -> None:
-    deadline = time.monotonic() + seconds
-    while not condition():
-        assert time.monotonic() < deadline, "it did not happen in time"
-        time.sleep(0.02)
 
 
 def replayed(path: Path, speed: float = 1.0) -> list[RankState]:
@@ -111,14 +104,14 @@ def test_files_are_a_live_job_for_the_exporter_and_end_with_it(tmp_path: Path) -
             ranks = source.scan(time.monotonic_ns()).ranks
             return len(ranks) == 8 and all(rank.up and rank.state.window() for rank in ranks)
 
-        wait(windows)
+        until(windows)
         first = source.scan(time.monotonic_ns()).ranks[0].state
         assert first.identity.run_id == "healthy"
         # 2.07 s recorded, forty times as fast; the loop goes on beyond the recorded ten.
         window = first.window()
         assert window is not None
         assert window.wall.typical == pytest.approx(2.07 / 40, rel=0.2)
-        wait(lambda: (source.scan(time.monotonic_ns()).ranks[0].state.last_iteration or 0) > 10)
+        until(lambda: (source.scan(time.monotonic_ns()).ranks[0].state.last_iteration or 0) > 10)
         process.send_signal(signal.SIGINT)
         assert process.wait(timeout=10) == 0
         assert files(tmp_path) == []
@@ -153,7 +146,7 @@ def test_it_can_serve_the_metrics_itself() -> None:
             with urllib.request.urlopen(url.rstrip("/") + "/metrics", timeout=5) as reply:
                 return str(reply.read().decode())
 
-        wait(lambda: 'argus_window_iterations{run_id="drill",role="pp0",rank="7"}' in page())
+        until(lambda: 'argus_window_iterations{run_id="drill",role="pp0",rank="7"}' in page())
     finally:
         process.terminate()
         process.communicate(timeout=10)
@@ -179,7 +172,7 @@ def test_another_run_of_the_same_name_is_refused(tmp_path: Path) -> None:
     options = ["--segments-dir", str(tmp_path), str(DATA / "healthy.csv.gz")]
     process = start("--loop", *options)
     try:
-        wait(lambda: len(files(tmp_path)) == 8)
+        until(lambda: len(files(tmp_path)) == 8)
         second = start(*options)
         _, said = second.communicate(timeout=30)
         assert second.returncode == 2
