@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import gzip
+import os
 import sys
 import tracemalloc
 from pathlib import Path
@@ -288,3 +289,23 @@ def test_a_first_line_that_is_no_header(tmp_path: Path) -> None:
     path.write_text('"' + "x\n" * 200_000)
     with pytest.raises(TraceError, match="field larger"):
         load([str(path)])
+
+
+def test_folders_that_may_not_be_read(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """The others are read all the same, and alone it is said why there is nothing."""
+    (tmp_path / "closed").mkdir()
+    write_csv(tmp_path / "open.csv", ROWS)
+    scan = os.scandir
+
+    def refuse(path: str) -> object:
+        if str(path).endswith("closed"):
+            raise PermissionError(13, "Permission denied", str(path))
+        return scan(path)
+
+    monkeypatch.setattr(os, "scandir", refuse)
+    table, notes = load([str(tmp_path)])
+    table.close()
+    assert table.rows == len(ROWS)
+    assert any("closed: Permission denied" in line for line in notes.lines())
+    with pytest.raises(TraceError, match="closed: Permission denied"):
+        load([str(tmp_path / "closed")])

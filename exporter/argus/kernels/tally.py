@@ -75,7 +75,11 @@ def tally(
     notes = Notes()
     total = Tally()
     known: dict[str, str] = {}
-    for path in trace_files(paths):
+
+    def unreadable(error: OSError) -> None:
+        notes.add(str(error.filename), error.strerror or str(error))
+
+    for path in trace_files(paths, unreadable):
         progress(f"reading {path}")
         before = total.count
         try:

@@ -53,7 +53,7 @@ def load(
     try:
         reader = kineto.Reader(table, notes)
         errors: list[TraceError] = []
-        for path in trace_files(paths):
+        for path in trace_files(paths, lambda error: errors.append(_unreadable(error))):
             progress(f"reading {path}")
             try:
                 _read(detect(path), table, notes, run, reader)
@@ -147,13 +147,25 @@ def _read(source: Source, table: Table, notes: Notes, run: str | None, reader: k
         operations.read(chunks, table, notes)
 
 
-def trace_files(paths: Sequence[str]) -> Iterator[str]:
-    """The files themselves, and those in folders, hidden ones left out, in the order of their names."""
+def _unreadable(error: OSError) -> TraceError:
+    return TraceError(f"{error.filename}: {error.strerror or error}")
+
+
+def _refuse(error: OSError) -> None:
+    raise _unreadable(error) from error
+
+
+def trace_files(paths: Sequence[str], unreadable: Callable[[OSError], None] = _refuse) -> Iterator[str]:
+    """The files themselves, and those in folders, hidden ones left out, in the order of their names.
+
+    Args:
+        unreadable: Told of folders that can't be read, which is a TraceError otherwise.
+    """
     for path in paths:
         if not os.path.isdir(path):
             yield path
             continue
-        for folder, folders, names in os.walk(path):
+        for folder, folders, names in os.walk(path, onerror=unreadable):
             folders.sort()
             for name in sorted(names):
                 if not name.startswith(".") and os.path.isfile(os.path.join(folder, name)):
