@@ -231,13 +231,13 @@ void *Core::run(void *self) {
 
 void Core::loop() {
     while (!stopping_.load()) {
-        uint64_t now = monotonic_now();
-        if (now >= next_tick_) {
+        uint64_t now = monotonic_now(), every = pool_.requests() == 0 ? kSlowTick : kTick;
+        if (now >= last_tick_ + every) {
             tick(now);
-            next_tick_ = now + (pool_.requests() == 0 ? kSlowTick : kTick);
+            last_tick_ = now;
         }
         Filled filled;
-        if (pool_.take(&filled, next_tick_ - now))
+        if (pool_.take(&filled, last_tick_ + every - now))
             read(filled);
         reconcile(monotonic_now());
     }
@@ -367,8 +367,8 @@ void Core::rearm(uint64_t now) {
 /* Another profiler took the callbacks and did not tell: iterations go on, and
  * no buffer comes. */
 void Core::watch(uint64_t now) {
-    uint64_t last = last_filled_.load();
-    if (last == 0 || now - last < quiet_ || ended_.load() - ended_then_ < kQuietIterations)
+    uint64_t last = last_filled_.load(); /* perhaps after `now`, by another thread */
+    if (last == 0 || now < last + quiet_ || ended_.load() - ended_then_ < kQuietIterations)
         return;
     count_gap(last, now);
     quiet_ *= 2; /* or it has not finished, or the GPU is used no more */

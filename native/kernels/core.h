@@ -80,7 +80,7 @@ class Core {
     uint64_t gap_begin_ = 0;
     uint64_t quiet_ = 0; /* nanoseconds without a buffer after which to arm again */
     uint64_t ended_then_ = 0; /* iterations by the last buffer */
-    uint64_t next_tick_ = 0;
+    uint64_t last_tick_ = 0;
 };
 
 } // namespace argus

@@ -41,11 +41,25 @@ void Recorder::adapt(uint64_t now) {
     most_depth_ = 0;
 }
 
+bool Recorder::mark(Boundary *entry) {
+    uint64_t before = monotonic_now();
+    bool captured = entry->attribution == ARGUS_ATTRIBUTION_MEMSET && capturing_ != nullptr && capturing_();
+    bool made = !captured && marks_->mark(entry->number);
+    uint64_t after = monotonic_now();
+    entry->marked_until = after;
+    made_.fetch_add(made, std::memory_order_relaxed);
+    cost_.fetch_add(after - before, std::memory_order_relaxed);
+    return made;
+}
+
 void Recorder::boundary(const struct argus_boundary &what) {
     if (pool_->requests() == 0)
         return; /* the GPU is not in use */
-    if (marks_->attribution() == ARGUS_ATTRIBUTION_UNDECIDED && !marks_->choose())
-        return;
+    if (marks_->attribution() == ARGUS_ATTRIBUTION_UNDECIDED) {
+        if (!marks_->choose())
+            return;
+        pool_->wake(); /* the library's thread slept long while nothing happened */
+    }
     if (marks_->failing() || refuted_.exchange(false, std::memory_order_acq_rel))
         marks_->demote();
 
@@ -75,16 +89,13 @@ void Recorder::boundary(const struct argus_boundary &what) {
     occurrence_ = entry->what.occurrence;
     paused_ = what.paused;
 
-    uint64_t before = monotonic_now();
-    bool captured = entry->attribution == ARGUS_ATTRIBUTION_MEMSET && capturing_ != nullptr && capturing_();
-    bool made = !captured && marks_->mark(entry->number);
-    uint64_t after = monotonic_now();
-    entry->marked_until = after;
+    bool made = true;
+    entry->marked_until = what.now;
+    if (entry->attribution == ARGUS_ATTRIBUTION_MEMSET || entry->attribution == ARGUS_ATTRIBUTION_CALL)
+        made = mark(entry);
     entry->requests = pool_->requests();
     entry->lost = lost();
     entry->state.store(static_cast<uint32_t>(made ? Mark::kMade : Mark::kSkipped), std::memory_order_release);
-    made_.fetch_add(made, std::memory_order_relaxed);
-    cost_.fetch_add(after - before, std::memory_order_relaxed);
     if (what.type == ARGUS_BOUNDARY_END)
         adapt(what.now);
 }

@@ -32,6 +32,7 @@ class Recorder {
     uint64_t cost() const { return cost_.load(std::memory_order_relaxed); }
 
   private:
+    bool mark(Boundary *entry);
     void adapt(uint64_t now);
 
     Pool *pool_;

@@ -1,5 +1,6 @@
 /* Records: many, damaged, of a trace; and what one costs. */
 #include <pthread.h>
+#include <unistd.h>
 
 #include <cstdlib>
 #include <cstring>
@@ -30,7 +31,7 @@ void *produce(void *argument) {
         standin_launch(load->lane, i % 10 == 9 ? kMemcpy : i % 10 == 8 ? kMemset : kKernel, names[i % kNames],
                        7 + load->lane, start, start + 1000 + i % 1000);
         if (load->patient && i % 500 == 499) /* a GPU would take its time as well */
-            wait_for([] { return __atomic_load_n(&standin.records, __ATOMIC_RELAXED) - events() < 40000; });
+            wait_for([] { return events() + 40000 > __atomic_load_n(&standin.records, __ATOMIC_RELAXED); });
     }
     return nullptr;
 }
@@ -299,9 +300,76 @@ int bench(int, char **argv) {
     return 0;
 }
 
+long resident_pages() {
+    long pages = 0, ignored = 0;
+    FILE *file = fopen("/proc/self/statm", "r");
+    if (file != nullptr && fscanf(file, "%ld %ld", &ignored, &pages) != 2)
+        pages = 0;
+    if (file != nullptr)
+        fclose(file);
+    return pages;
+}
+
+/* soak RECORDS: resident memory while so many records pass, in iterations of 5,000. */
+int soak(int, char **argv) {
+    const uint64_t records = strtoull(argv[0], nullptr, 10);
+    make_names();
+    if (!begin(true))
+        return 1;
+    first_kernel();
+    begin_iteration();
+    printf("{\"records\": %llu, \"resident_bytes\": [", static_cast<unsigned long long>(records));
+    for (uint64_t i = 1; i <= records; i++) {
+        uint64_t now = standin_now();
+        standin_launch(0, kKernel, names[i % kNames], 7, now - 200, now);
+        if (i % 5000 == 0)
+            end_iteration();
+        if (i % 500 == 0)
+            wait_for([i] { return events() + 30000 > i; });
+        if (i % (records / 10) == 0)
+            printf("%s%ld", i == records / 10 ? "" : ", ", resident_pages() * sysconf(_SC_PAGESIZE));
+    }
+    standin_fill();
+    counted(records + 1);
+    api->detach();
+    printf("], \"counted\": %llu, \"dropped\": %llu}\n",
+           static_cast<unsigned long long>(segment.device.records - 1),
+           static_cast<unsigned long long>(segment.source.dropped));
+    return 0;
+}
+
+/* edges N: what a phase's begin and end cost the training thread, before the GPU
+ * is in use and after, without what the driver takes for a mark. */
+int edges(int, char **argv) {
+    const unsigned n = static_cast<unsigned>(atoi(argv[0]));
+    double best[2] = {1e9, 1e9};
+    if (!begin(true))
+        return 1;
+    for (int used = 0; used < 2; used++) {
+        for (int round = 0; round < 10; round++) {
+            begin_iteration();
+            uint64_t start = standin_now();
+            for (unsigned i = 0; i < n; i++) {
+                enter(kForward, ARGUS_KIND_COMPUTE, start);
+                leave(start);
+            }
+            double each = static_cast<double>(standin_now() - start) / n;
+            best[used] = each < best[used] ? each : best[used];
+            end_iteration();
+            standin_fill();
+            if (used)
+                sleep_ns(300 * kMillisecond); /* the ring of boundaries must not be full */
+        }
+        first_kernel();
+    }
+    printf("{\"ns_before\": %.1f, \"ns_after\": %.1f}\n", best[0], best[1]);
+    return 0;
+}
+
 } // namespace
 
 const Named record_scenarios[] = {
     {"count", count},  {"exhaust", exhaust}, {"stamps", stamps}, {"clock", clock_change}, {"names", reused},
-    {"shape", shape},  {"replay", replay},   {"bench", bench},   {nullptr, nullptr},
+    {"shape", shape},  {"replay", replay},   {"bench", bench},   {"soak", soak},
+    {"edges", edges},  {nullptr, nullptr},
 };
