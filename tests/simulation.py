@@ -99,6 +99,7 @@ class Node:
     ranks: list[Rank] = field(default_factory=list)
     reachable: bool = True
     lost_scrapes: set[int] = field(default_factory=set)
+    removed: bool = False
 
     def scrape(self, now: float) -> list[Family]:
         # An exporter forgets after its retention, and a dead rank that has come back here at once.
@@ -228,7 +229,20 @@ class Simulation:
         time = node.offset + self.scrape_interval * (first + count)
         self.at(time, lambda: self._scrape(node, first + count))
 
+    def remove(self, node: Node) -> None:
+        """Prometheus does not scrape it any more, as it does with a pod that has gone: its series end."""
+        slot = round(self.now / self.grid)
+        for series in (*self._present.pop(node.name, set()), self._up(node)):
+            self._series[series][slot] = "stale"
+        node.removed = True
+
+    @staticmethod
+    def _up(node: Node) -> str:
+        return f'up{{job="argus", instance="{node.name}:9733"}}'
+
     def _scrape(self, node: Node, count: int) -> None:
+        if node.removed:
+            return
         slot = round(self.now / self.grid)
         answered = node.reachable and count not in node.lost_scrapes
         samples = self._samples(node) if answered else {}
@@ -237,8 +251,7 @@ class Simulation:
         for series, value in samples.items():
             self._series.setdefault(series, {})[slot] = value
         self._present[node.name] = set(samples)
-        up = f'up{{job="argus", instance="{node.name}:9733"}}'
-        self._series.setdefault(up, {})[slot] = "1" if answered else "0"
+        self._series.setdefault(self._up(node), {})[slot] = "1" if answered else "0"
         time = node.offset + self.scrape_interval * (count + 1)
         self.at(time, lambda: self._scrape(node, count + 1))
 

@@ -1,4 +1,4 @@
-"""Situations of a live job, each right: who is accused, who is not, and when (tests/simulation.py)."""
+"""Who is slow in a simulated job, who is not, and when that is said (tests/simulation.py)."""
 
 from __future__ import annotations
 
@@ -8,36 +8,8 @@ from pathlib import Path
 
 import pytest
 
-from simulation import Simulation, Verdict, Work, ns
-
-NORMAL = {"data_loading": 0.02, "forward": 0.3, "backward": 0.6, "optimizer": 0.08}
-"""An iteration of about a second."""
-
-
-def healthy(noise: float = 0.02, seed: int = 1, scale: float = 1.0) -> Work:
-    random_ = random.Random(seed)
-
-    def work(rank: int, iteration: int, start: float) -> dict[str, float]:
-        return {name: seconds * scale * random_.uniform(1, 1 + noise) for name, seconds in NORMAL.items()}
-
-    return work
-
-
-def slowed(
-    work: Work, ranks: set[int], phase: str, factor: float, since: float = 0.0, until: float = float("inf")
-) -> Work:
-    def slow(rank: int, iteration: int, start: float) -> dict[str, float]:
-        times = dict(work(rank, iteration, start))
-        if rank in ranks and since <= start < until:
-            times[phase] *= factor
-        return times
-
-    return slow
-
-
-def accused(verdict: Verdict) -> set[tuple[str, ...]]:
-    """Everything that ever fired, without severities."""
-    return {(alert, *labels) for alert, _, *labels in verdict.ever("rank", "phase")}
+from simulation import Simulation, Verdict, Work
+from situations import accused, healthy, slowed
 
 
 def test_healthy_jobs_accuse_nobody(promtool: str, tmp_path: Path) -> None:
@@ -158,132 +130,6 @@ def test_iterations_of_ninety_seconds(promtool: str, tmp_path: Path) -> None:
     assert first <= 1000 + 90 + 4 * 145 + 60
 
 
-@pytest.mark.parametrize("elsewhere", [False, True], ids=["on this node", "on another"])
-def test_a_rank_restarts(promtool: str, tmp_path: Path, elsewhere: bool) -> None:
-    simulation = Simulation()
-    job = simulation.job(slowed(healthy(), {2}, "forward", 2, since=500), 4)
-    simulation.at(200, lambda: job.ranks[2].end(simulation.now, "failed"))
-    simulation.at(290, lambda: job.restart(2, simulation.node() if elsewhere else None))
-    simulation.run(900)
-    verdict = simulation.judge(promtool, tmp_path)
-    # Not down, not missing; and slow later on, known to two nodes.
-    assert accused(verdict) == {("ArgusComputeStraggler", "2", "forward")}
-
-
-def test_a_rank_dies_and_stays_away(promtool: str, tmp_path: Path) -> None:
-    simulation = Simulation()
-    job = simulation.job(healthy(), 4)
-    simulation.at(200, lambda: job.ranks[2].end(simulation.now, "failed"))
-    simulation.run(700)
-    verdict = simulation.judge(promtool, tmp_path)
-    # The others hang in their collective, which is the symptom.
-    assert accused(verdict) == {("ArgusRankDown", "2"), ("ArgusRunHung",)}
-    assert 200 + 120 < (verdict.first("ArgusRankDown", "critical") or 0) <= 200 + 120 + 30
-
-
-def test_all_ranks_restart(promtool: str, tmp_path: Path) -> None:
-    simulation = Simulation()
-    job = simulation.job(healthy(), 8, per_node=2)
-
-    def crash() -> None:
-        for rank in job.ranks:
-            rank.end(simulation.now, "failed")
-
-    simulation.at(200, crash)
-    simulation.at(280, job.restart_all)
-    simulation.run(1200)
-    assert simulation.judge(promtool, tmp_path).ever() == set()
-
-
-def test_a_run_ends_well(promtool: str, tmp_path: Path) -> None:
-    simulation = Simulation()
-    job = simulation.job(healthy(), 8, per_node=2)
-
-    def end(ranks: range) -> None:
-        job.stopped = True
-        for rank in ranks:
-            job.ranks[rank].end(simulation.now, "ended")
-
-    simulation.at(300, lambda: end(range(3)))
-    simulation.at(340, lambda: end(range(3, 8)))
-    simulation.run(300 + 4500)  # past the hour for which the run's size is remembered
-    assert simulation.judge(promtool, tmp_path).ever() == set()
-
-
-def test_all_ranks_are_gone_at_once_with_their_nodes(promtool: str, tmp_path: Path) -> None:
-    simulation = Simulation()
-    job = simulation.job(healthy(), 4, per_node=2)
-
-    def power_cut() -> None:
-        job.stopped = True
-        for node in simulation.nodes:
-            node.reachable = False
-
-    simulation.at(300, power_cut)
-    simulation.run(900)
-    verdict = simulation.judge(promtool, tmp_path)
-    assert accused(verdict) == {("ArgusRanksMissing",), ("ArgusExporterDown",)}
-    assert 300 + 180 < (verdict.first("ArgusRanksMissing", "critical") or 0) <= 300 + 180 + 30
-    assert {key[1:] for key in verdict.at(900, "instance") if key[0] == "ArgusExporterDown"} == {
-        ("warning", "n0:9733"),
-        ("warning", "n1:9733"),
-    }
-
-
-def test_all_ranks_die_at_once_and_their_nodes_stay(promtool: str, tmp_path: Path) -> None:
-    simulation = Simulation()
-    job = simulation.job(healthy(), 4, per_node=2)
-    simulation.at(300, lambda: job.end("failed"))
-    forgotten = 300 + 600 + 3600  # by exporters after ten minutes, by the rules an hour later
-    simulation.run(forgotten + 180)
-    verdict = simulation.judge(promtool, tmp_path)
-    # One message, not one for each rank.
-    assert accused(verdict) == {("ArgusRanksMissing",)}
-    assert 300 + 180 < (verdict.first("ArgusRanksMissing", "critical") or 0) <= 300 + 180 + 30
-    assert verdict.at(forgotten - 60) != set()
-    assert verdict.at(forgotten + 180) == set()
-
-
-def test_failed_scrapes_change_nothing(promtool: str, tmp_path: Path) -> None:
-    simulation = Simulation()
-    job = simulation.job(slowed(healthy(), {2}, "forward", 2, since=100), 4)
-    simulation.job(slowed(healthy(), {0}, "forward", 1.35), 4, run_id="mild")
-    for number, node in enumerate(simulation.nodes):
-        node.lost_scrapes = {15 + number, 30, 45 + 2 * number}
-    simulation.run(900)
-    verdict = simulation.judge(promtool, tmp_path)
-    assert job.number > 100
-    assert verdict.ever("run_id", "rank") == {
-        ("ArgusComputeStraggler", "critical", "r", "2"),
-        ("ArgusComputeStraggler", "warning", "r", "2"),
-        ("ArgusComputeStraggler", "warning", "mild", "0"),
-    }
-    # Once it fires it goes on, and the warning comes in its time.
-    critical = [
-        t
-        for t in verdict.firing
-        if ("ArgusComputeStraggler", "critical", "r", "2") in verdict.at(t, "run_id", "rank")
-    ]
-    assert max(critical) - min(critical) == 15 * (len(critical) - 1)
-    assert max(critical) == 900
-    # Not before it has been compared for five minutes.
-    assert 300 <= (verdict.first("ArgusComputeStraggler", "warning") or 0) <= 60 + 360
-
-
-def test_an_exporter_stops_while_its_ranks_train_on(promtool: str, tmp_path: Path) -> None:
-    simulation = Simulation()
-    simulation.job(healthy(), 8, per_node=2)
-
-    def stop() -> None:
-        simulation.nodes[1].reachable = False
-
-    simulation.at(300, stop)
-    simulation.run(1200)
-    assert simulation.judge(promtool, tmp_path).ever("instance", "run_id") == {
-        ("ArgusExporterDown", "warning", "n1:9733", "r")
-    }
-
-
 @pytest.mark.parametrize("scrape_interval", [15.0, 30.0, 60.0])
 def test_all_ranks_change_speed_together(promtool: str, tmp_path: Path, scrape_interval: float) -> None:
     simulation = Simulation(scrape_interval)
@@ -343,42 +189,6 @@ def test_eight_ranks_of_one_node_are_slow(promtool: str, tmp_path: Path) -> None
     simulation.run(900)
     expected = {("ArgusComputeStraggler", str(rank), "backward") for rank in range(8, 16)}
     assert accused(simulation.judge(promtool, tmp_path)) == expected
-
-
-def test_a_hang_accuses_the_rank_that_sits_in_compute(promtool: str, tmp_path: Path) -> None:
-    simulation = Simulation()
-    job = simulation.job(healthy(), 8, per_node=2)
-    simulation.at(300, lambda: job.hang({3: "forward", 6: "optimizer"}))
-    simulation.run(700)
-    verdict = simulation.judge(promtool, tmp_path)
-    assert accused(verdict) == {("ArgusRunHung",), ("ArgusHangSuspect", "3")}
-    assert (verdict.first("ArgusHangSuspect", "critical") or 999) <= 300 + 120 + 60
-    assert (verdict.first("ArgusRunHung", "critical") or 999) <= 300 + 120 + 90
-
-
-def test_a_hang_that_nobody_can_tell(promtool: str, tmp_path: Path) -> None:
-    simulation = Simulation()
-    job = simulation.job(healthy(), 8, per_node=2)
-    simulation.at(300, lambda: job.hang({}))
-    simulation.run(600)
-    assert accused(simulation.judge(promtool, tmp_path)) == {("ArgusRunHung",)}
-
-
-def test_a_declared_evaluation_is_no_hang(promtool: str, tmp_path: Path) -> None:
-    simulation = Simulation()
-    job = simulation.job(healthy(), 4)
-
-    def evaluate(begin: bool) -> None:
-        job.stopped = begin
-        for rank in job.ranks:
-            rank.segment.pause("evaluation" if begin else None, ns(simulation.now))
-        if not begin:
-            job.resume()
-
-    simulation.at(300, lambda: evaluate(True))
-    simulation.at(1500, lambda: evaluate(False))
-    simulation.run(1800)
-    assert simulation.judge(promtool, tmp_path).ever() == set()
 
 
 def test_common_stalls_are_jitter(promtool: str, tmp_path: Path) -> None:
