@@ -19,6 +19,7 @@ from argus.exporter.ended import EndedRanks
 from argus.exporter.lifecycle import FileSource
 from argus.exporter.registry import Registry
 from argus.exporter.sources import MemorySource, Scan, merge
+from argus.segment import files
 from argus.segment.reader import read
 from argus.segment.state import RankKey, RankState
 from exporter_support import Rank, segment, series, until
@@ -217,7 +218,9 @@ def test_hundreds_of_junk_files_cost_little_and_are_capped(tmp_path: Path) -> No
     source = FileSource(tmp_path, per_user=20, total=1000)
     with Rank(tmp_path, "a", 0) as rank:
         for number in range(600):
-            (rank.path.parent / f"junk{number:03}.seg").write_bytes(b"junk" * 500)
+            junk = rank.path.parent / f"junk{number:03}.seg"
+            junk.write_bytes(b"junk" * 500)
+            os.utime(junk, (1000, 1000))
         scan = source.scan(_now())
         assert _ranks(scan) == {("a", 0): True}
         assert scan.segments["unreadable"] == 19
@@ -422,3 +425,35 @@ def test_a_dead_segment_is_not_removed_through_a_link(tmp_path: Path, source: Fi
     source.scan(_now())
     assert source.scan(_now(700)).ranks == []
     assert (moved / rank.path.name).exists()
+
+
+def test_thousands_of_names_cost_others_nothing(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
+) -> None:
+    """No more of one user's files are opened than a few per place, and the log stays short."""
+    opened = 0
+    open_segment = files.open_segment
+
+    def counting(entry: files.Entry) -> int:
+        nonlocal opened
+        opened += 1
+        return open_segment(entry)
+
+    monkeypatch.setattr(files, "open_segment", counting)
+    source = FileSource(tmp_path, per_user=20, total=1000)
+    with Rank(tmp_path) as rank:
+        for number in range(1500):
+            junk = rank.path.parent / f"junk{number:04}.seg"
+            junk.touch()
+            os.utime(junk, (1000, 1000))
+            (tmp_path / f"argus-{100_000 + number}").mkdir()
+        for _ in range(3):
+            opened = 0
+            scan = source.scan(_now())
+            assert _ranks(scan) == {("run", 0): True}
+            assert opened <= 20 + 21
+        with Rank(tmp_path, rank=1):  # it has been written to last
+            assert _ranks(source.scan(_now())) == {("run", 0): True, ("run", 1): True}
+        assert scan.segments["refused"] == 1500 - 19 + 1500
+    source.close()
+    assert len(caplog.records) <= 2 * 64 + 1

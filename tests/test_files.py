@@ -34,8 +34,8 @@ def _entry(path: Path, uid: int | None = None) -> files.Entry:
 
 def test_finds_directories_by_name_only(tmp_path: Path) -> None:
     for name in (
-        "argus-0",
-        "argus-1000",
+        f"argus-{os.getuid()}",
+        "argus-4242",
         "argus-007",
         "argus--1",
         "argus-x",
@@ -44,8 +44,11 @@ def test_finds_directories_by_name_only(tmp_path: Path) -> None:
         "argus-1e3",
     ):
         (tmp_path / name).mkdir()
-    assert [uid for _, uid in files.user_directories(tmp_path)] == [0, 1000]
-    assert list(files.user_directories(tmp_path / "absent")) == []
+    mine = [(tmp_path / f"argus-{os.getuid()}", os.getuid())]
+    own, foreign = files.user_directories(tmp_path)
+    assert own == mine
+    assert foreign == [str(tmp_path / "argus-4242")]
+    assert files.user_directories(tmp_path / "absent") == ([], [])
 
 
 def test_base_directory_follows_the_environment(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
@@ -57,9 +60,12 @@ def test_base_directory_follows_the_environment(monkeypatch: pytest.MonkeyPatch,
 
 def test_entries_are_segments_by_name(tmp_path: Path) -> None:
     directory = _directory(tmp_path)
-    for name in ("b.seg", "a.seg", "a.seg.tmp", "notes.txt"):
+    for age, name in enumerate(("a.seg", "c.seg", "b.seg", "a.seg.tmp", "notes.txt")):
         (directory / name).write_bytes(b"x")
-    assert [entry.path.name for entry in files.entries(directory, os.getuid())] == ["a.seg", "b.seg"]
+        os.utime(directory / name, (1000 - age, 1000 - age))
+    os.utime(directory / "b.seg", (1000, 1000))
+    names = [entry.path.name for entry in files.entries(directory, os.getuid())]
+    assert names == ["a.seg", "b.seg", "c.seg"]  # those last written to first
 
 
 def test_a_directory_that_is_a_link_or_anothers_is_refused(tmp_path: Path) -> None:

@@ -15,6 +15,7 @@ from __future__ import annotations
 import logging
 import os
 import threading
+from collections import Counter
 from collections.abc import Callable, Container, Iterable, Iterator
 from contextlib import suppress
 from dataclasses import dataclass
@@ -34,6 +35,8 @@ RETENTION_S = 600.0
 _BYTES_PER_USER = 128 << 20
 """Of what scrapes read: flight recorders are not."""
 _IN_PAST_BOOT_NS = 1 << 62
+_MOST_MESSAGES = 64
+"""Of one user, in the log."""
 
 
 @dataclass
@@ -84,6 +87,7 @@ class FileSource:
         self._ended = EndedRanks(self._retention_ns)
         self._ends_shown = 0
         self._said: set[str] = set()
+        self._messages: Counter[int] = Counter()
         self._outside = {"refused": 0, "unreadable": 0}
 
     def discover(self) -> None:
@@ -116,7 +120,7 @@ class FileSource:
                     try:
                         recordings.append(record_file(tracked.fd, tracked.up, now_ns))
                     except (SegmentError, OSError) as error:
-                        self._say(f"{tracked.entry.path}: no flight recorder: {error}")
+                        self._say(f"{tracked.entry.path}: no flight recorder: {error}", tracked.entry.uid)
             return recordings
 
     def close(self) -> None:
@@ -138,27 +142,36 @@ class FileSource:
         if self._closed:
             return
         seen = set()
+        tries: Counter[int] = Counter()
         entries = list(self._entries())
         own = self._own()  # after listing: a segment just created is listed only if it is known
         for entry in entries:
             seen.add(entry)
             if entry in self._tracked or entry in self._forgotten or entry.inode in own:
                 continue
+            if tries[entry.uid] > self._per_user:
+                self._outside["refused"] += 1
+                continue
             try:
                 self._open(entry)
             except FileNotFoundError:
                 continue
             except files.RefusedError as error:
+                # Those last written to come first: what is alive is among the first ones.
+                tries[entry.uid] += isinstance(error, files.CrowdedError)
                 self._outside["refused"] += 1
-                self._say(str(error))
+                self._say(str(error), entry.uid)
             except files.UnreadableError as error:
                 self._outside["unreadable"] += 1
-                self._say(str(error))
+                self._say(str(error), entry.uid)
         self._forgotten &= seen
 
     def _entries(self) -> Iterator[files.Entry]:
         try:
-            directories = list(files.user_directories(self.base))
+            directories, foreign = files.user_directories(self.base)
+            self._outside["refused"] += len(foreign)
+            for path in foreign[:_MOST_MESSAGES]:
+                self._say(f"{path} does not belong to the user in its name; remove it")
             if not directories and not self.base.exists():
                 self._say(
                     f"{self.base} does not exist; no rank can write there (ARGUS_DIR, --segments.directory)"
@@ -174,15 +187,15 @@ class FileSource:
                 continue
             except files.RefusedError as error:
                 self._outside["refused"] += 1
-                self._say(str(error))
+                self._say(str(error), uid)
             except (files.UnreadableError, OSError) as error:
                 self._outside["unreadable"] += 1
-                self._say(str(error))
+                self._say(str(error), uid)
 
     def _open(self, entry: files.Entry) -> None:
         crowded = len(self._of(entry.uid)) >= self._per_user or len(self._tracked) >= self._total
         if crowded and not self._make_room(entry):
-            raise files.RefusedError(
+            raise files.CrowdedError(
                 f"more than {self._per_user} segments of user {entry.uid} or {self._total} in all, "
                 "the others are not read; remove stale ones or raise --segments.max-per-user, --segments.max"
             )
@@ -190,7 +203,7 @@ class FileSource:
         size = min(os.fstat(fd).st_size, STATE_BYTES)
         if sum(tracked.size for tracked in self._of(entry.uid)) + size > _BYTES_PER_USER:
             os.close(fd)
-            raise files.RefusedError(
+            raise files.CrowdedError(
                 f"the segments of user {entry.uid} exceed {_BYTES_PER_USER >> 20} MiB, the others "
                 "are not read; remove stale ones"
             )
@@ -270,10 +283,10 @@ class FileSource:
             tracked.state = read(snapshot.take(tracked.fd), now_ns)
         except IncompatibleSegment as error:
             tracked.state, tracked.trouble = None, "incompatible"
-            self._say(f"{tracked.entry.path}: {error}")
+            self._say(f"{tracked.entry.path}: {error}", tracked.entry.uid)
         except (SegmentError, OSError) as error:
             tracked.state, tracked.trouble = None, "unreadable"
-            self._say(f"{tracked.entry.path}: {error}")
+            self._say(f"{tracked.entry.path}: {error}", tracked.entry.uid)
         except Exception as error:  # whatever its bytes did to the reader, the other ranks are served
             tracked.state, tracked.trouble = None, "unreadable"
             self._say(
@@ -318,9 +331,13 @@ class FileSource:
         held = self._holder.get(state.identity.key) == tracked.entry.uid
         return tracked.up, held, state.incarnation_ns
 
-    def _say(self, message: str) -> None:
-        """Log once, printable characters only, a bounded number: file names are chosen by others."""
+    def _say(self, message: str, uid: int = -1) -> None:
+        """Log once, printable characters only, a bounded number for each user: who chooses the file names."""
         message = "".join(c if c.isprintable() else "\ufffd" for c in message)
-        if message not in self._said and len(self._said) < 4096:
-            self._said.add(message)
-            _LOG.warning("%s", message)
+        if message in self._said or len(self._said) >= 4096 or self._messages[uid] >= _MOST_MESSAGES:
+            return
+        self._said.add(message)
+        self._messages[uid] += 1
+        _LOG.warning("%s", message)
+        if self._messages[uid] == _MOST_MESSAGES and uid >= 0:
+            _LOG.warning("no more is said of the segments of user %d; see argus_exporter_segments", uid)

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import logging
 import threading
+import time
 from collections.abc import Collection, Sequence
 from dataclasses import dataclass
 from pathlib import Path
@@ -152,12 +153,14 @@ class Exporter:
 
     def _discover(self) -> None:
         while not self._stop.is_set():
+            began = time.monotonic()
             try:
                 self.files.discover()
             except Exception:  # the next scrape reports it; the watch must go on
                 _LOG.debug("discovery failed", exc_info=True)
             self._ready.set()
-            self._stop.wait(_DISCOVERY_S)
+            # Where there is very much to look through, that must not take a core.
+            self._stop.wait(max(_DISCOVERY_S, 20 * (time.monotonic() - began)))
 
     def has_unseen_ends(self) -> bool:
         """Whether ranks ended cleanly that no scrape has shown yet."""

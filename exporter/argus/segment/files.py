@@ -13,7 +13,6 @@ import os
 import re
 import stat
 import struct
-from collections.abc import Iterator
 from contextlib import suppress
 from dataclasses import dataclass
 from itertools import islice
@@ -38,6 +37,10 @@ class RefusedError(Exception):
     """A file or directory that is not read, because of what it is; the message says why and the mend."""
 
 
+class CrowdedError(RefusedError):
+    """There are too many segments."""
+
+
 class UnreadableError(Exception):
     """A file or directory that the exporter may not read; the message says why and the mend."""
 
@@ -57,17 +60,30 @@ class Entry:
     inode: tuple[int, int]
 
 
-def user_directories(base: Path) -> Iterator[tuple[Path, int]]:
-    """Directories below ``base`` that have the right name, with the user's id; nothing when it is absent."""
+def user_directories(base: Path) -> tuple[list[tuple[Path, int]], list[str]]:
+    """What lies below ``base`` under a user's name: with its id if it is that user's, and what is another's.
+
+    Any user can make as many of the others as they like, so they must cost little. Nothing when
+    ``base`` is absent.
+    """
+    own: list[tuple[Path, int]] = []
+    foreign: list[str] = []
     with suppress(FileNotFoundError), os.scandir(base) as entries:
-        for entry in sorted(entries, key=lambda entry: entry.name):
+        for entry in entries:
             match = _DIRECTORY.match(entry.name)
-            if match:
-                yield Path(entry.path), int(match[1])
+            if not match:
+                continue
+            with suppress(FileNotFoundError):
+                uid = int(match[1])
+                if entry.stat(follow_symlinks=False).st_uid == uid:
+                    own.append((Path(entry.path), uid))
+                else:
+                    foreign.append(entry.path)
+    return sorted(own), foreign
 
 
 def entries(directory: Path, uid: int) -> list[Entry]:
-    """Names in a user's directory that look like segments, sorted.
+    """Names in a user's directory that look like segments, those last written to first.
 
     Raises:
         RefusedError: It is a link, no directory, or another user's.
@@ -84,11 +100,12 @@ def entries(directory: Path, uid: int) -> list[Entry]:
         with os.scandir(fd) as listing:
             names = [item.name for item in islice(listing, _MOST_NAMES) if item.name.endswith(_SUFFIX)]
         found = []
-        for name in sorted(names):
+        for name in names:
             with suppress(FileNotFoundError):
                 status = os.stat(name, dir_fd=fd, follow_symlinks=False)
-                found.append(Entry(directory / name, uid, (status.st_dev, status.st_ino)))
-        return found
+                entry = Entry(directory / name, uid, (status.st_dev, status.st_ino))
+                found.append((-status.st_mtime_ns, name, entry))
+        return [entry for _, _, entry in sorted(found, key=lambda item: item[:2])]
     finally:
         os.close(fd)
 
