@@ -27,8 +27,8 @@ const char *argus_kernels_start(const char *library, const char *cupti) {
     *(void **)&get = dlsym(handle, "argus_kernels_get");
     const struct argus_kernels_api *api = get == NULL ? NULL : get(ARGUS_KERNELS_API);
     if (api == NULL)
-        return "libargus_kernels.so is of another version than this package; "
-               "point CUDA_INJECTION64_PATH to the one that `argus kernels` prints";
+        return "libargus_kernels.so is of another version than this package; point "
+               "CUDA_INJECTION64_PATH to the one in the folder of the argus package";
     if (api->start(cupti) != 0) {
         api->status(&status);
         return status.message;

@@ -197,3 +197,19 @@ def test_damaged_device_sections_harm_nobody(traced: dict[str, Any]) -> None:
         window = state.window()
         assert window is None or window.iterations >= 4
     assert layout.CONSTANTS["DEVICE_OUTSIDE"] == layout.CONSTANTS["OTHER_PHASE"] + 1
+
+
+@pytest.mark.parametrize("path", ["/usr/local/cuda/lib/libcupti.so", "/usr/local/cuda/lib64/libcupti.so"])
+def test_a_real_cupti_without_a_driver(path: str) -> None:
+    if not Path(path).exists() or Path("/dev/nvidiactl").exists():
+        pytest.skip("no CUPTI of a CUDA toolkit here, or a GPU")
+    code = (
+        "from argus import _native; from argus.tracer.kernels import library; "
+        "print(_native.kernels_start(str(library())), _native.kernels_status())"
+    )
+    done = subprocess.run(
+        [sys.executable, "-c", code], env=os.environ | {"ARGUS_CUPTI": path}, capture_output=True, text=True,
+        timeout=60, check=True,
+    )  # fmt: skip
+    assert "no NVIDIA driver" in done.stdout
+    assert done.stdout.rstrip().endswith("None")
