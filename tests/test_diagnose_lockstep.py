@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
@@ -118,3 +119,18 @@ def test_every_page_is_evaluated_once(each_prometheus: Path, tmp_path: Path) -> 
     assert order == [5, 6, 7, 8]
     assert beats == [1, 2, 3, 4, 5]  # the last one is shown once more
     assert not [a for a in history.alerts.values() if a.fired]
+
+
+def test_a_full_disk_is_said_at_once(
+    prometheus_binary: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    statvfs = os.statvfs
+
+    def full(path: Path) -> os.statvfs_result:
+        values = list(statvfs(path))
+        values[3] = 0  # f_bfree
+        return os.statvfs_result(values)
+
+    monkeypatch.setattr(os, "statvfs", full)
+    with pytest.raises(lockstep.StalledError, match=r"is full.*TMPDIR"):
+        lockstep.run(iter([(0, b"")]), 200, prometheus_binary, tmp_path / "full", lambda _: None)

@@ -12,6 +12,7 @@ are joined into one, so that every evaluation sees one instant.
 
 from __future__ import annotations
 
+import os
 import time
 from collections.abc import Callable, Iterator
 from pathlib import Path
@@ -34,6 +35,7 @@ _OF_KIND = {"compute": "ArgusComputeStraggler", "host": "ArgusHostStall"}
 
 _HELD = 0.55
 """Part of the interval up to which a scrape is held: it must be answered within 0.8 (show)."""
+_LEAST_ROOM = 64 << 10
 _PATIENCE = 120.0
 """Seconds without any progress after which Prometheus is given up."""
 
@@ -182,6 +184,7 @@ def _progress(prometheus: Prometheus, interval: float) -> Iterator[tuple[int, in
     query = f'{DONE} or label_replace(count_over_time({DONE}[10d]), "of", "evaluations", "", "")'
     deadline = time.monotonic() + max(_PATIENCE, 20 * interval)
     while prometheus.poll() is None and time.monotonic() < deadline:
+        _check_room(prometheus.directory)
         samples = _ask(prometheus, query)
         yield (
             next((int(s.value) for s in samples if "of" not in s.labels), 0),
@@ -189,6 +192,16 @@ def _progress(prometheus: Prometheus, interval: float) -> Iterator[tuple[int, in
         )
         time.sleep(min(0.05, interval / 20))
     raise StalledError(f"Prometheus stopped evaluating the rules:\n{prometheus.tail()}")
+
+
+def _check_room(directory: Path) -> None:
+    """A Prometheus that can't write goes on answering, and stores nothing."""
+    status = os.statvfs(directory)
+    if status.f_bfree * status.f_frsize < _LEAST_ROOM:
+        raise StalledError(
+            f"{directory} is full, so Prometheus can't store what it is shown; make room there, or set "
+            "TMPDIR to a directory that has some"
+        )
 
 
 def _suspects(prometheus: Prometheus) -> list[dict[str, Any]]:
