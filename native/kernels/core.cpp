@@ -97,9 +97,11 @@ void Core::disarm() {
 }
 
 int Core::start(const char *cupti) {
+    if (forked_.load())
+        return -1; /* the lock may be held for good */
     Lock lock(&life_);
-    if (forked_.load() || running_)
-        return running_ && !forked_.load() ? 0 : -1;
+    if (running_)
+        return 0;
     instance = this;
     const char *trouble = load_cupti(&cupti_, cupti);
     if (trouble == nullptr && (!pool_.reserve() || !ledger_.reserve()))
@@ -134,6 +136,8 @@ int Core::start(const char *cupti) {
 
 void Core::shutdown() {
     detach();
+    if (forked_.load())
+        return;
     Lock lock(&life_);
     if (!running_)
         return;
