@@ -237,3 +237,15 @@ def test_answers_under_way_are_left_alone() -> None:
             assert not crowd.admit(second)
         crowd.leave(first)
         assert crowd.admit(second)
+
+
+@pytest.mark.parametrize("method", ["GET", "POST"])
+def test_a_target_that_makes_no_sense(method: str, caplog: pytest.LogCaptureFixture) -> None:
+    with (
+        serving() as server,
+        socket.create_connection(("127.0.0.1", server.server_port), timeout=20) as connection,
+    ):
+        connection.sendall(f"{method} http://[::1 HTTP/1.1\r\n\r\n".encode())
+        status = connection.recv(1000).split()[1]
+    assert status == (b"404" if method == "GET" else b"405")
+    assert not caplog.records

@@ -343,3 +343,15 @@ def test_an_encrypted_key_is_an_error_and_no_prompt(tmp_path: Path, authority: A
     path = _config(tmp_path / "web.yml", "tls_server_config: {cert_file: server.pem, key_file: server.key}\n")
     with pytest.raises(WebConfigError, match="without a passphrase"):
         Settings(path)
+
+
+def test_a_file_that_is_being_written_opens_no_door(tmp_path: Path, caplog: pytest.LogCaptureFixture) -> None:
+    path = tmp_path / "web.yml"
+    hashed = bcrypt.hashpw(b"secret", bcrypt.gensalt(4)).decode()
+    path.write_text(f"basic_auth_users:\n  ann: {hashed}\n")
+    settings = Settings(path)
+    path.write_text("")
+    assert "ann" in settings.current()[0].users
+    assert "stays in force" in caplog.text
+    path.write_text(f"basic_auth_users:\n  bob: {hashed}\n")
+    assert list(settings.current()[0].users) == ["bob"]

@@ -81,9 +81,17 @@ class Handler(BaseHTTPRequestHandler):
             self.close_connection = True
         self._send(page, config.headers, body)
 
+    def _target(self) -> tuple[str, str]:
+        """Path and query; both empty where they can't be told."""
+        try:
+            parts = urlsplit(self.path)
+        except ValueError:
+            return "", ""
+        return parts.path, parts.query
+
     def _posted(self) -> bytes | Page:
         """The body of a POST, or why it is not taken."""
-        if not self.server.pages.takes(urlsplit(self.path).path):
+        if not self.server.pages.takes(self._target()[0]):
             return plain(405, "Method not allowed", {"Allow": "GET, HEAD"})
         if self.headers.get_content_type() != "application/json":
             return plain(415, "Only application/json is taken")
@@ -117,8 +125,7 @@ class Handler(BaseHTTPRequestHandler):
         if not self.server.requests.acquire(blocking=False):
             return plain(503, "Too many requests at once; see --web.max-requests")
         try:
-            parts = urlsplit(self.path)
-            return self.server.pages.get(parts.path, parts.query, self.headers.get("Accept", ""))
+            return self.server.pages.get(*self._target(), self.headers.get("Accept", ""))
         except Exception:
             _LOG.exception("request for %r failed", self.path)
             return plain(500, "Internal error; the exporter's log says more")

@@ -60,6 +60,10 @@ class Settings:
         was_secure = self.secure
         try:
             self._load(path)
+            if before[0].users and not self._config.users and _is_blank(path):
+                # Cut short by whoever is just writing it: that must not open the door.
+                self._config, self._context = before
+                raise WebConfigError(f"{path} is empty, and had users; without users it needs a restart")
             if self.secure != was_secure:
                 self._config, self._context = before
                 raise WebConfigError(
@@ -69,6 +73,13 @@ class Settings:
         except WebConfigError as error:
             self._stamp = (_stamp(path), *_certificate_stamps(self._config))
             _LOG.error("%s; the configuration read before stays in force", error)
+
+
+def _is_blank(path: Path) -> bool:
+    try:
+        return not path.read_bytes().strip()
+    except OSError:
+        return True
 
 
 def _certificate_stamps(current: WebConfig) -> tuple[object, ...]:
