@@ -116,6 +116,19 @@ static PyObject *collective_exit(PyObject *object, PyObject *const *Py_UNUSED(ar
 enum { OP, GROUP, GROUP_ID, BYTES, MEMBERS, NODES, PEER, ARGUMENTS };
 static const char *const argument_names[] = {"op", "group", "group_id", "bytes", "members", "nodes", "peer", NULL};
 
+/* What one of the calls says of the communicator stands for all; the first one that says it. */
+static void take_size(channel_object *self, PyObject *const *given) {
+    uint64_t count;
+    if (self->members < 0 && argus_take_count("collective(members=)", given[MEMBERS], &count)) {
+        self->members = (int64_t)count;
+        self->generation = 0; /* to be resolved again */
+    }
+    if (self->nodes < 0 && argus_take_count("collective(nodes=)", given[NODES], &count)) {
+        self->nodes = (int64_t)count;
+        self->generation = 0;
+    }
+}
+
 static PyObject *new_channel(PyObject *const *given) {
     static PyObject *communication;
     if (!PyUnicode_Check(given[OP]) || !PyUnicode_Check(given[GROUP]) || (given[GROUP_ID] != Py_None && !PyUnicode_Check(given[GROUP_ID])))
@@ -135,9 +148,7 @@ static PyObject *new_channel(PyObject *const *given) {
     self->group_id = Py_NewRef(given[GROUP_ID]);
     self->peer = Py_NewRef(given[PEER]);
     self->phase = phase;
-    uint64_t count;
-    self->members = argus_take_count("collective(members=)", given[MEMBERS], &count) ? (int64_t)count : ARGUS_UNKNOWN;
-    self->nodes = argus_take_count("collective(nodes=)", given[NODES], &count) ? (int64_t)count : ARGUS_UNKNOWN;
+    self->members = self->nodes = ARGUS_UNKNOWN;
     self->generation = self->coordinates = 0;
     self->index = -1;
     self->phase_index = ARGUS_OTHER_PHASE;
@@ -183,6 +194,8 @@ static PyObject *collective(PyObject *Py_UNUSED(module), PyObject *const *args, 
     }
     if (channel == NULL)
         return NULL;
+    if (given[MEMBERS] != NULL || given[NODES] != NULL)
+        take_size((channel_object *)channel, given);
     collective_object *self = PyObject_New(collective_object, collective_type);
     if (self == NULL) {
         Py_DECREF(channel);

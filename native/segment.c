@@ -80,9 +80,16 @@ int argus_segment_collective(struct argus_segment *segment, struct argus_text op
     copy(wanted.group, sizeof wanted.group, group);
     copy(wanted.group_id, sizeof wanted.group_id, group_id);
     const size_t names = sizeof wanted.op + sizeof wanted.group + sizeof wanted.group_id;
-    for (unsigned i = 0; i < segment->collectives_used; i++)
-        if (memcmp(&segment->collectives[i], &wanted, names) == 0)
-            return (int)i;
+    for (unsigned i = 0; i < segment->collectives_used; i++) {
+        struct argus_collective *known = &segment->collectives[i];
+        if (memcmp(known, &wanted, names) != 0)
+            continue;
+        if (known->members < 0) /* said later than the first time */
+            argus_store((uint64_t *)&known->members, (uint64_t)members);
+        if (known->nodes < 0)
+            argus_store((uint64_t *)&known->nodes, (uint64_t)nodes);
+        return (int)i;
+    }
     if (segment->collectives_used == ARGUS_MAX_COLLECTIVES) {
         segment->dropped++;
         return -1;

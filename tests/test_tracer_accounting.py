@@ -151,6 +151,14 @@ def test_collectives(tracer: Traced) -> None:
     }
 
 
+def test_the_size_of_a_communicator_may_be_said_later(tracer: Traced) -> None:
+    for size in ({}, {"members": 8, "nodes": 2}, {"members": 5}, {}):
+        with argus.collective("broadcast", "dp", "dp-40", **size):
+            tracer.clock.advance(1)
+    (record,) = tracer.snapshot().collectives
+    assert (record["members"], record["nodes"], record["enqueued"]) == (8, 2, 4)
+
+
 def test_communicators_are_named_by_the_resolver_and_again_after_a_refresh(tracer: Traced) -> None:
     answers = {("dp", None): ("dp-4", 4, 1), ("pp", 9): ("pp-5-9", 2, 2)}
     _native.configure(resolve=lambda group, peer: answers[group, peer])
