@@ -15,6 +15,7 @@ import pytest
 from argus import _native
 from argus.segment import layout
 from argus.segment.reader import SegmentError, read
+from argus.segment.sections import directory
 from kernels_support import build
 
 MS = 1_000_000
@@ -178,6 +179,21 @@ def test_no_cupti_is_said_once(tmp_path: Path) -> None:
     assert result["stderr"].count("kernel tracing is off") == 1
     assert result["status"]["enabled"]
     assert 'phase="forward",kind="compute"' in result["page"]
+
+
+def test_when_kernels_are_told_no_more_compute_is_unknown(traced: dict[str, Any]) -> None:
+    # Another profiler has CUPTI: the host's iterations go on, the device's do not.
+    snapshot = bytearray.fromhex(traced["segment"])
+    device = directory(snapshot)[1][layout.SECTIONS["DEVICE"]].copy()
+    place = bytes(snapshot).index(device.tobytes())
+    device["iterations"] = 1
+    snapshot[place : place + device.nbytes] = device.tobytes()
+    state = read(bytes(snapshot), _native.monotonic_ns() + 60 * 1000 * MS)
+    window = state.window()
+    assert window is not None
+    assert window.busy is None
+    assert {phase.name for phase, _ in window.phases} == {"data_loading"}
+    assert window.wall.typical >= 0.005
 
 
 def test_damaged_device_sections_harm_nobody(traced: dict[str, Any]) -> None:

@@ -206,8 +206,10 @@ void Core::boundary(const struct argus_boundary &what) {
 
 void Core::profiler(bool active) {
     if (profiling_.exchange(active) != active && state_.load() != ARGUS_KERNELS_OFF) {
-        if (active)
+        if (active) {
+            aside_since_.store(monotonic_now());
             state_.store(ARGUS_KERNELS_ASIDE); /* no marks from now on */
+        }
         pool_.wake();
     }
 }
@@ -324,16 +326,16 @@ void Core::reconcile(uint64_t now) {
     if (state == ARGUS_KERNELS_OFF)
         return;
     if (profiling_.load()) {
-        if (gap_begin_ != 0)
+        if (aside_)
             return;
-        gap_begin_ = now;
+        aside_ = true;
         state_.store(ARGUS_KERNELS_ASIDE);
         Lock lock(&consumer_);
         ledger_.reset();
         publish();
     } else if (state == ARGUS_KERNELS_ASIDE) {
-        count_gap(gap_begin_ == 0 ? now : gap_begin_, now);
-        gap_begin_ = 0;
+        count_gap(aside_since_.load(), now);
+        aside_ = false;
         rearm(now);
     } else if (armed_ && !wanted_.load()) {
         disarm();
@@ -345,7 +347,7 @@ void Core::reconcile(uint64_t now) {
 void Core::count_gap(uint64_t begin, uint64_t end) {
     Lock lock(&consumer_);
     gaps_++;
-    gap_ += end - begin;
+    gap_ += end > begin ? end - begin : 0;
 }
 
 /* Takes CUPTI (back): callbacks, kinds, clock. */

@@ -65,6 +65,7 @@ class Core {
     std::atomic<uint32_t> state_{ARGUS_KERNELS_OFF};
     std::atomic<bool> forked_{false}, stopping_{false}, wanted_{true}, profiling_{false};
     std::atomic<uint64_t> ended_{0};           /* iterations */
+    std::atomic<uint64_t> aside_since_{0};     /* when the last profiler began */
     std::atomic<uint64_t> last_filled_{0};     /* when CUPTI last gave a buffer */
     std::atomic<uint64_t> events_{0}, lost_{0}; /* for status() */
 
@@ -77,7 +78,7 @@ class Core {
 
     /* The thread's. */
     bool armed_ = false;
-    uint64_t gap_begin_ = 0;
+    bool aside_ = false; /* it has seen that another profiler records */
     uint64_t quiet_ = 0; /* nanoseconds without a buffer after which to arm again */
     uint64_t ended_then_ = 0; /* iterations by the last buffer */
     uint64_t last_tick_ = 0;
