@@ -24,6 +24,7 @@ from argus.exporter.registry import Registry
 from argus.exporter.sources import Rank as Found
 from argus.exporter.sources import Scan
 from argus.segment.reader import read
+from simulated_kernels import Kernels, Seconds
 
 KINDS = {
     "data_loading": "host",
@@ -39,6 +40,12 @@ RETENTION_S = 600.0
 
 Work = Callable[[int, int, float], Mapping[str, float]]
 """(rank, iteration, start of the iteration in s) -> seconds of its own phases."""
+
+KernelWork = Callable[[int, int, float], Seconds]
+"""The same -> seconds of each kernel that it runs, by class."""
+
+CUMULATIVE = (catalogue.WINDOW_ITERATION_SECONDS, catalogue.WINDOW_KERNEL_SECONDS)
+"""Summaries whose ``_sum`` and ``_count`` rules read."""
 
 GROUPS = [group["name"] for text in ruleset.load().values() for group in yaml.safe_load(text)["groups"]]
 
@@ -60,6 +67,7 @@ class Rank:
             world_size=job.world_size, attempt=attempt, created=ns(now),
         )  # fmt: skip
         self._phases: dict[str, int] = {}
+        self._kernels: Kernels | None = None
         node.ranks.append(self)
 
     def phase(self, name: str) -> int:
@@ -72,12 +80,17 @@ class Rank:
             self.segment.observe_phase(self.phase(name), round(seconds * 1e9))
         self.segment.end_iteration(number, ns(end), round(wall * 1e9))
 
+    def launch(self, end: float, kernels: Seconds) -> None:
+        """Kernels of the iteration that ended."""
+        self._kernels = self._kernels or Kernels()
+        self._kernels.iterate(end, kernels)
+
     def open(self, name: str, since: float) -> None:
         self.segment.open_phase(self.phase(name), ns(since))
 
     def end(self, now: float, state: str) -> None:
         """``failed`` stands for every death; ``ended`` is a clean end."""
-        self._last = self.segment.snapshot()
+        self._last = self.snapshot()
         self.segment.close(state)
         self.state, self.gone = state, now
 
@@ -87,7 +100,10 @@ class Rank:
 
     def snapshot(self) -> bytes:
         """What an exporter finds, also after the end."""
-        return self._last or self.segment.snapshot()
+        if self._last is not None:
+            return self._last
+        snapshot = self.segment.snapshot()
+        return self._kernels.add_to(snapshot) if self._kernels else snapshot
 
 
 @dataclass
@@ -129,9 +145,17 @@ class Job:
     """Iterations in which everybody waits for the slowest at the end."""
 
     def __init__(
-        self, simulation: Simulation, work: Work, ranks: int, per_node: int, run_id: str, roles: int
+        self,
+        simulation: Simulation,
+        work: Work,
+        ranks: int,
+        per_node: int,
+        run_id: str,
+        roles: int,
+        kernels: KernelWork | None,
     ) -> None:
         self.simulation, self.work, self.world_size, self.run_id = simulation, work, ranks, run_id
+        self.kernels = kernels
         self._per_role = math.ceil(ranks / roles)
         self.attempt, self.number = 0, 0
         self.stopped = False
@@ -157,6 +181,8 @@ class Job:
             for rank in members:
                 waited = wall - own[rank.rank]
                 rank.iterate(self.number, start + wall, wall, {**phases[rank.rank], "grad_sync": waited})
+                if self.kernels is not None:
+                    rank.launch(start + wall, self.kernels(rank.rank, self.number, start))
             self.number += 1
             self.resume()
 
@@ -221,8 +247,17 @@ class Simulation:
         self._scrape_later(node, 0)
         return node
 
-    def job(self, work: Work, ranks: int, *, per_node: int = 1, run_id: str = "r", roles: int = 1) -> Job:
-        return Job(self, work, ranks, per_node, run_id, roles)
+    def job(
+        self,
+        work: Work,
+        ranks: int,
+        *,
+        per_node: int = 1,
+        run_id: str = "r",
+        roles: int = 1,
+        kernels: KernelWork | None = None,
+    ) -> Job:
+        return Job(self, work, ranks, per_node, run_id, roles, kernels)
 
     def _scrape_later(self, node: Node, count: int) -> None:
         first = math.ceil((self.now - node.offset) / self.scrape_interval) if count == 0 else 0
@@ -272,6 +307,9 @@ class Simulation:
                 if isinstance(value, Summary):
                     for quantile, one in zip(metric.quantiles, value.quantiles, strict=True):
                         add(metric.name, [*labels, ("quantile", quantile)], one)
+                    if metric in CUMULATIVE:
+                        add(f"{metric.name}_sum", labels, value.sum)
+                        add(f"{metric.name}_count", labels, value.count)
                 elif isinstance(value, (int, float)):
                     add(metric.name, labels, value)
         return found

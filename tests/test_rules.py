@@ -30,6 +30,7 @@ LABELS = {
     "ArgusHostStall": {"run_id", "rank", "role", "phase"},
     "ArgusStageImbalance": {"run_id", "role"},
     "ArgusWorkImbalance": {"run_id", "role"},
+    "ArgusKernelDistributionShift": {"run_id", "rank", "role", "kernel_class"},
     "ArgusIterationRegression": {"run_id"},
     "ArgusIterationJitter": {"run_id"},
     "ArgusRunHung": {"run_id"},
@@ -106,6 +107,7 @@ def test_alertmanager_example_is_accepted() -> None:
     [
         (["alertname=ArgusComputeStraggler", "severity=critical"], "training-critical"),
         (["alertname=ArgusWorkImbalance", "severity=warning"], "training"),
+        (["alertname=ArgusKernelDistributionShift", "severity=info"], "nobody"),
     ],
 )
 def test_alertmanager_example_routes_by_severity(labels: list[str], receiver: str) -> None:
@@ -210,7 +212,8 @@ def test_every_recorded_series_is_documented_and_no_other() -> None:
 
 
 def test_recorded_names_follow_the_convention() -> None:
-    levels = {"run", "role", "rank", "role_phase", "rank_phase", "collective", "instance"}
+    levels = {"run", "role", "rank", "collective", "instance"}
+    levels |= {f"{who}_{part}" for who in ("role", "rank") for part in ("phase", "class")}
     for name in RECORDED:
         level, metric, operation = name.split(":")
         assert level in levels, name

@@ -125,13 +125,13 @@ def test_command_writes_files(tmp_path: Path, capsys: pytest.CaptureFixture[str]
     assert cli.main(["rules", "--output", str(folder), "--scrape-interval", "30s"]) == 0
     assert sorted(path.name for path in folder.iterdir()) == list(ruleset.load())
     assert (folder / "argus-slow.yml").read_text() == ruleset.render(30.0)["argus-slow.yml"]
-    assert f"wrote 7 files to {folder}" in capsys.readouterr().err
+    assert f"wrote {len(ruleset.load())} files to {folder}" in capsys.readouterr().err
 
 
 def test_command_prints_one_rule_file(capsys: pytest.CaptureFixture[str]) -> None:
     assert cli.main(["rules"]) == 0
     groups = yaml.safe_load(capsys.readouterr().out)["groups"]
-    assert len({group["name"] for group in groups}) == len(groups) == 7
+    assert len({group["name"] for group in groups}) == len(groups) == len(ruleset.load())
 
 
 def test_command_writes_an_object_for_the_operator(capsys: pytest.CaptureFixture[str]) -> None:
