@@ -115,7 +115,7 @@ def test_a_page_that_comes_too_late_is_a_lost_beat(prometheus_binary: Path) -> N
 def test_every_page_is_evaluated_once(each_prometheus: Path, tmp_path: Path) -> None:
     beats: list[int] = []
     pages = iter([(number, b"") for number in (5, 6, 7, 8)])
-    history, order = lockstep.run(pages, 400, each_prometheus, tmp_path, beats.append)
+    history, order = lockstep.run(pages, 1000, each_prometheus, tmp_path, beats.append)
     assert order == [5, 6, 7, 8]
     assert beats == [1, 2, 3, 4, 5]  # the last one is shown once more
     assert not [a for a in history.alerts.values() if a.fired]
