@@ -22,7 +22,7 @@ from argus import _native, catalogue, ruleset
 from argus.exporter.exposition.families import Family, Summary
 from argus.exporter.registry import Registry
 from argus.exporter.sources import Rank as Found
-from argus.exporter.sources import Scan
+from argus.exporter.sources import RankSource, Scan
 from argus.segment.reader import read
 from simulated_kernels import Kernels, Seconds
 
@@ -116,6 +116,8 @@ class Node:
     reachable: bool = True
     lost_scrapes: set[int] = field(default_factory=set)
     removed: bool = False
+    source: RankSource | None = None
+    """Where ranks come from that are not ``ranks``."""
 
     def scrape(self, now: float) -> list[Family]:
         # An exporter forgets after its retention, and a dead rank that has come back here at once.
@@ -125,8 +127,9 @@ class Node:
             for rank in self.ranks
             if rank.gone is None or (now - rank.gone < RETENTION_S and rank.rank not in current)
         ]
-        disabled = ("collectives", "work", "tracer", "process")
-        return Registry(self, version="simulated", disabled=disabled).collect(ns(now))
+        source = self.source or self
+        disabled = ["work", "tracer", "process", *(["collectives"] if source is self else [])]
+        return Registry(source, version="simulated", disabled=disabled).collect(ns(now))
 
     def scan(self, now_ns: int) -> Scan:
         """As a source of the registry."""

@@ -28,6 +28,9 @@ RECORDED = {rule["record"] for rule in RULES if "record" in rule}
 LABELS = {
     "ArgusComputeStraggler": {"run_id", "rank", "role", "phase"},
     "ArgusHostStall": {"run_id", "rank", "role", "phase"},
+    "ArgusLinkDegraded": {"run_id", "op", "group", "group_id"},
+    "ArgusPipelineBubbleAmplified": {"run_id", "dp"},
+    "ArgusJitBlocking": {"run_id", "rank", "role"},
     "ArgusStageImbalance": {"run_id", "role"},
     "ArgusWorkImbalance": {"run_id", "role"},
     "ArgusKernelDistributionShift": {"run_id", "rank", "role", "kernel_class"},
@@ -38,6 +41,7 @@ LABELS = {
     "ArgusRankDown": {"run_id", "rank", "role"},
     "ArgusRanksMissing": {"run_id"},
     "ArgusExporterDown": {"run_id", "instance"},
+    "ArgusTracerDegraded": {"run_id", "rank", "role", "source"},
 }
 """As the design fixes them."""
 
@@ -214,6 +218,7 @@ def test_every_recorded_series_is_documented_and_no_other() -> None:
 def test_recorded_names_follow_the_convention() -> None:
     levels = {"run", "role", "rank", "collective", "instance"}
     levels |= {f"{who}_{part}" for who in ("role", "rank") for part in ("phase", "class")}
+    levels |= {"op", "node", "dp", "rank_source"}
     for name in RECORDED:
         level, metric, operation = name.split(":")
         assert level in levels, name

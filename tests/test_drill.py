@@ -1,0 +1,149 @@
+"""Every scenario of `argus drill`, judged by the shipped rules in simulated time; the command itself."""
+
+from __future__ import annotations
+
+import re
+import subprocess
+import sys
+import threading
+import urllib.request
+from pathlib import Path
+
+import pytest
+
+from argus.cli import main
+from argus.drill.scenarios import SCENARIOS
+from argus.drill.topology import Topology
+from argus.drill.truth import Claim, Truth, judge
+from drill_support import verdict
+
+SMALL = Topology(dp=4, pp=2)
+EXPERTS = Topology(dp=16, pp=2, ep=4)
+
+# What is not named here is judged in its own test, or takes the sizes of the scenario itself.
+DRILLS: dict[str, dict[str, object]] = {
+    "healthy": {"topology": Topology(dp=4, tp=2, pp=2, ep=2), "seconds": 480.0},
+    "straggler": {"topology": SMALL},
+    "bubble": {},
+    "link-ep": {"topology": EXPERTS, "seconds": 480.0},
+    "link-dp": {"seconds": 480.0},
+    "link-edge": {"seconds": 480.0},
+    "link-node": {"seconds": 360.0},
+    "link-and-straggler": {"topology": EXPERTS, "seconds": 480.0},
+    "jit": {"topology": SMALL, "seconds": 720.0},
+    "host-bound": {"topology": SMALL},
+    "data-loading": {"topology": SMALL},
+    "gc": {"topology": SMALL, "seconds": 1500.0},
+    "checkpoint": {"topology": SMALL, "seconds": 720.0},
+    "uneven-stages": {"topology": Topology(dp=2, pp=4)},
+    "uneven-work": {"topology": Topology(dp=8, pp=1), "seconds": 900.0},
+    "global-slowdown": {"topology": Topology(dp=4, pp=1), "since": 2000.0, "seconds": 2600.0},
+    "common-speed": {"topology": Topology(dp=8, pp=1), "seconds": 900.0},
+    "intermittent": {"topology": SMALL, "seconds": 720.0},
+    "two-faults": {},
+    "hang": {"topology": SMALL},
+    "rank-down": {"topology": SMALL},
+    "missing-ranks": {"topology": SMALL},
+    "restart": {"topology": SMALL},
+}
+
+
+@pytest.mark.parametrize("name", DRILLS)
+def test_scenario(promtool: str, tmp_path: Path, name: str) -> None:
+    judgement, _ = verdict(name, promtool, tmp_path, **{"seconds": 600.0, **DRILLS[name]})
+    assert judgement.right, str(judgement)
+
+
+def test_the_masked_straggler(promtool: str, tmp_path: Path) -> None:
+    """Two of an expert group of eight: only they are accused, in their mlp, and soon."""
+    judgement, said = verdict(
+        "masked-straggler", promtool, tmp_path, topology=Topology(dp=16, pp=3, ep=8), seconds=420.0
+    )
+    assert judgement.right, str(judgement)
+    # Stage 2, the second expert group of lanes 8 to 15, from its middle on.
+    accused = {(alert, *labels) for alert, _, *labels in said.ever("rank", "phase")}
+    assert accused == {("ArgusComputeStraggler", rank, "mlp") for rank in ("44", "45")}
+    assert (said.first("ArgusComputeStraggler", "critical") or 999) <= 120 + 90
+
+
+@pytest.mark.parametrize("name", ["healthy", "straggler", "link-ep"])
+def test_other_schedules_without_payloads_and_with_noise(promtool: str, tmp_path: Path, name: str) -> None:
+    topology = EXPERTS if name == "link-ep" else Topology(dp=2, tp=2, pp=2, cp=2, chunks=2)
+    judgement, _ = verdict(
+        name, promtool, tmp_path, topology=topology, seconds=540.0, seed=11, bytes_known=False
+    )
+    assert judgement.right, str(judgement)
+
+
+def test_every_scenario_is_judged() -> None:
+    assert {*DRILLS, "masked-straggler"} == set(SCENARIOS)
+
+
+def test_what_is_missing_and_what_is_false() -> None:
+    truth = Truth(
+        must=(Claim.of("A", rank=1),), may=(Claim("B"),), any_of=(Claim.of("C", x=1), Claim.of("C", x=2))
+    )
+    alerts = [{"alertname": "A", "rank": "1"}, {"alertname": "B"}, {"alertname": "C", "x": "2"}]
+    assert judge(truth, alerts).right
+    wrong = judge(truth, [{"alertname": "A", "rank": "2"}, {"alertname": "C", "x": "2"}])
+    assert wrong.missing == [Claim.of("A", rank=1)]
+    assert wrong.false == [{"alertname": "A", "rank": "2"}]
+    assert str(judge(truth, alerts[:2])) == "missing C{x=1}"
+
+
+def test_list_explains_every_scenario(capsys: pytest.CaptureFixture[str]) -> None:
+    assert main(["drill", "--list"]) == 0
+    said = capsys.readouterr().out
+    for name, scenario in SCENARIOS.items():
+        assert f"{name}\n" in said
+        assert "Expected: " + scenario.expected.split()[0] in " ".join(said.split())
+
+
+@pytest.mark.parametrize(
+    ("arguments", "message"),
+    [
+        (["nonsense"], "there is no scenario 'nonsense'"),
+        ([], "which scenario?"),
+        (["straggler", "--dp", "3", "--ep", "2"], "ep = 2 does not divide dp * cp = 3"),
+        (["straggler", "--rank", "99"], "there is no rank 99; the job has 16"),
+        (["link-ep", "--ep", "1"], "needs ep of at least 2"),
+        (["bubble", "--dp", "1"], "needs pp and dp of at least 2"),
+        (["link-edge", "--rank", "15"], "rank 15 has no next stage"),
+    ],
+)
+def test_what_can_not_be_had_is_refused(
+    capsys: pytest.CaptureFixture[str], arguments: list[str], message: str
+) -> None:
+    assert main(["drill", *arguments]) == 2
+    assert message in capsys.readouterr().err
+
+
+def test_a_drill_is_served_like_a_live_job() -> None:
+    command = [sys.executable, "-m", "argus.cli", "drill", "link-ep", "--dp", "4", "--pp", "2", "--ep", "2"]
+    command += ["--iteration", "0.05", "--listen", "127.0.0.1:0", "--quiet", "--seed", "5"]
+    with subprocess.Popen(command, stderr=subprocess.PIPE, text=True) as process:
+        assert process.stderr is not None
+        killer = threading.Timer(60, process.kill)
+        killer.start()
+        try:
+            said = []
+            for line in process.stderr:
+                said.append(line)
+                if "serving" in line:
+                    break
+            url = re.search(r"http://\S+", said[-1])
+            assert url is not None
+            # Stage 0's lanes 2 and 3 are the group of the rank in the middle.
+            assert any("must be accused: ArgusLinkDegraded{group=ep, group_id=ep-2}" in line for line in said)
+            page = ""
+            while "argus_window_collective_seconds" not in page:
+                assert process.poll() is None
+                page = urllib.request.urlopen(f"{url[0].rstrip('/')}/metrics", timeout=10).read().decode()
+            # Rank 5 is stage 1, dp 1; its group is the first of its stage.
+            assert 'rank="5",group="ep",group_id="ep-4"} 2' in page
+            assert 'argus_rank_info{run_id="drill",role="pp1",rank="5",node="node0"' in page
+            process.terminate()
+            assert process.wait(timeout=30) == 0
+        finally:
+            killer.cancel()
+            process.kill()
