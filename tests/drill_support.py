@@ -33,7 +33,7 @@ def simulate(
     """Run a scenario for so many seconds."""
     scenario = SCENARIOS[name]
     topology = topology or scenario.topology
-    settings = settings_of(scenario, topology, profile or Profile(), rank, factor, since)
+    settings = settings_of(scenario, topology, profile or Profile(), rank, factor, since, bytes_known)
     player = Player(
         scenario.build(settings), topology, settings.profile, RUN,
         seed=seed, start=EPOCH_NS / 1e9, bytes_known=bytes_known,

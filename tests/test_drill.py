@@ -109,6 +109,9 @@ def test_list_explains_every_scenario(capsys: pytest.CaptureFixture[str]) -> Non
         (["link-ep", "--ep", "1"], "needs ep of at least 2"),
         (["bubble", "--dp", "1"], "needs pp and dp of at least 2"),
         (["link-edge", "--rank", "15"], "rank 15 has no next stage"),
+        (["link-dp", "--tp", "1"], "too few communicators of this job are like the slow ones"),
+        # 24 ranks on three nodes: all edges between nodes touch the middle one.
+        (["link-node", "--dp", "3", "--tp", "1", "--pp", "8", "--per-node", "8"], "too few communicators"),
     ],
 )
 def test_what_can_not_be_had_is_refused(

@@ -135,6 +135,7 @@ def settings_of(
     rank: int | None,
     factor: float | None,
     since: float,
+    bytes_known: bool = True,
 ) -> Settings:
     """A scenario's settings, with its own where none are given.
 
@@ -146,7 +147,8 @@ def settings_of(
         rank = stage * topology.lanes + topology.lanes // 2
     if not 0 <= rank < topology.ranks:
         raise ScenarioError(f"there is no rank {rank}; the job has {topology.ranks}")
-    return Settings(topology, profile, rank, scenario.factor if factor is None else factor, since)
+    factor = scenario.factor if factor is None else factor
+    return Settings(topology, profile, rank, factor, since, bytes_known)
 
 
 def run(args: argparse.Namespace) -> int:
@@ -190,7 +192,7 @@ def _run(args: argparse.Namespace, scenario: Scenario, progress: Progress, stop:
     sizes = {name.replace("-", "_"): getattr(args, name.replace("-", "_")) for name in _SIZES}
     topology = replace(scenario.topology, **{name: n for name, n in sizes.items() if n is not None})
     profile = Profile(iteration=args.iteration, noise=args.noise)
-    settings = settings_of(scenario, topology, profile, args.rank, args.factor, args.since)
+    settings = settings_of(scenario, topology, profile, args.rank, args.factor, args.since, not args.no_bytes)
     drill = scenario.build(settings)
     if topology.ranks > _IN_MEMORY:
         print(
@@ -204,7 +206,7 @@ def _run(args: argparse.Namespace, scenario: Scenario, progress: Progress, stop:
     player = Player(
         drill, topology, profile, args.run_id,
         seed=args.seed, start=_native.monotonic_ns() / 1e9, speed=args.speed, make=make,
-        bytes_known=not args.no_bytes,
+        bytes_known=settings.bytes_known,
     )  # fmt: skip
     try:
         for line in _announcement(args, scenario, player):
@@ -221,7 +223,9 @@ def _announcement(args: argparse.Namespace, scenario: Scenario, player: Player) 
     yield f"{scenario.name}, run {args.run_id}, {topology.ranks} ranks on {topology.nodes} nodes"
     truth = player.truth
     claims = [str(claim) for claim in truth.must]
-    claims += [f"one or more of {', '.join(map(str, truth.any_of))}"] if truth.any_of else []
+    if truth.any_of:
+        more = f" and {len(truth.any_of) - 3} others" if len(truth.any_of) > 3 else ""
+        claims.append(f"one or more of {', '.join(map(str, truth.any_of[:3]))}{more}")
     if scenario.name != "healthy":
         yield f"the fault begins after {args.since / args.speed:g} s"
     yield "must be accused: " + ("; ".join(claims) if claims else "nobody")

@@ -28,6 +28,7 @@ class Settings:
         rank: Culprit, or one of the culprits.
         factor: Magnitude.
         since: Seconds from the drill's begin to the fault's.
+        bytes_known: Whether collectives tell their payload.
     """
 
     topology: Topology
@@ -35,22 +36,12 @@ class Settings:
     rank: int
     factor: float
     since: float
+    bytes_known: bool = True
 
     @property
     def dp(self) -> int:
         """Pipeline of the culprit."""
         return self.topology.coordinates(self.rank).dp or 0
-
-    def named(self, group: str) -> str:
-        """Name of the culprit's communicator.
-
-        Raises:
-            ScenarioError: The group has one member only.
-        """
-        members = self.topology.members(group, self.rank)
-        if len(members) < 2:
-            raise ScenarioError(f"this scenario needs {group} of at least 2")
-        return f"{group}-{members[0]}"
 
 
 @dataclass(frozen=True)
