@@ -13,7 +13,7 @@ BIN := $(VENV)/bin
 INSTALLED := $(VENV)/.installed
 NATIVE := $(wildcard native/*.c native/*.h native/nvtx/* native/kernels/*)
 
-.PHONY: help demo test lint format bench setup prometheus prometheus-versions clean
+.PHONY: help demo test lint format bench bench-gpu setup prometheus prometheus-versions clean
 
 help: ## Show this list
 	@grep -hE '^[a-z-]+:.*##' $(MAKEFILE_LIST) | sed -E 's/:.*## /\t/' | expand -t 22
@@ -35,6 +35,9 @@ format: $(INSTALLED) ## Rewrite the sources in the house's style
 
 bench: $(INSTALLED) prometheus ## Measure cost and size, write benchmarks/results/
 	$(BIN)/python -m benchmarks $(ARGS)
+
+bench-gpu: $(INSTALLED) ## Measure a training step on a GPU, and whether device seconds are right there
+	$(BIN)/python -m benchmarks.gpu_training $(ARGS)
 
 setup: $(INSTALLED) prometheus prometheus-versions ## Install all that the other targets need
 
