@@ -2,11 +2,6 @@
 
 from __future__ import annotations
 
-import re
-import subprocess
-import sys
-import threading
-import urllib.request
 from pathlib import Path
 
 import pytest
@@ -119,34 +114,3 @@ def test_what_can_not_be_had_is_refused(
 ) -> None:
     assert main(["drill", *arguments]) == 2
     assert message in capsys.readouterr().err
-
-
-def test_a_drill_is_served_like_a_live_job() -> None:
-    command = [sys.executable, "-m", "argus.cli", "drill", "link-ep", "--dp", "4", "--pp", "2", "--ep", "2"]
-    command += ["--iteration", "0.05", "--listen", "127.0.0.1:0", "--quiet", "--seed", "5"]
-    with subprocess.Popen(command, stderr=subprocess.PIPE, text=True) as process:
-        assert process.stderr is not None
-        killer = threading.Timer(60, process.kill)
-        killer.start()
-        try:
-            said = []
-            for line in process.stderr:
-                said.append(line)
-                if "serving" in line:
-                    break
-            url = re.search(r"http://\S+", said[-1])
-            assert url is not None
-            # Stage 0's lanes 2 and 3 are the group of the rank in the middle.
-            assert any("must be accused: ArgusLinkDegraded{group=ep, group_id=ep-2}" in line for line in said)
-            page = ""
-            while "argus_window_collective_seconds" not in page:
-                assert process.poll() is None
-                page = urllib.request.urlopen(f"{url[0].rstrip('/')}/metrics", timeout=10).read().decode()
-            # Rank 5 is stage 1, dp 1; its group is the first of its stage.
-            assert 'rank="5",group="ep",group_id="ep-4"} 2' in page
-            assert 'argus_rank_info{run_id="drill",role="pp1",rank="5",node="node0"' in page
-            process.terminate()
-            assert process.wait(timeout=30) == 0
-        finally:
-            killer.cancel()
-            process.kill()
