@@ -25,6 +25,7 @@ SCENARIOS = [
     ("forked",),
     ("injected",),
     ("again",),
+    ("contexts",),
     ("paused",),
     ("own",),
     ("overflow",),

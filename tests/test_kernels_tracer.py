@@ -183,6 +183,16 @@ def test_a_second_tracer_begins_with_nothing(standin: Path) -> None:
     assert_job(report, 3)
 
 
+def test_several_devices_and_contexts(standin: Path) -> None:
+    # Streams 7 and 9 are of one device, 8 is of the other: each second still counts once.  Marks stay in the
+    # context that they began in.
+    report = run(standin, "contexts")
+    assert report["device"]["attribution"] == MEMSET
+    assert report["device"]["incomplete"] == 0
+    assert report["standin"]["pushes"] >= 4 * 4
+    assert_job(report, 6)
+
+
 def test_declared_pauses_belong_to_nobody(standin: Path) -> None:
     # 4 ms with a pause from 1 to 3; kernels from 0 to 1 and from 3 to 3.5, and in the pause.
     report = run(standin, "paused")

@@ -206,6 +206,7 @@ void standin_record(unsigned lane, uint32_t kind, const char *name, uint32_t str
     set32(record, 0, kind);
     set64(record, 16, stamp(start));
     set64(record, 24, stamp(end));
+    set32(record, 40, standin.devices != 0 ? stream % standin.devices : 0);
     set32(record, 44, 1);
     set32(record, 48, stream);
     set32(record, 92, correlation);

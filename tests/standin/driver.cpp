@@ -165,10 +165,11 @@ void report() {
            static_cast<unsigned long long>(segment.source.cost),
            static_cast<unsigned long long>(segment.source.enabled));
     printf("\"standin\": {\"enabled\": %u, \"memsets\": %llu, \"flushes\": %llu, \"registrations\": %llu, "
-           "\"records\": %llu},\n",
+           "\"records\": %llu, \"pushes\": %llu},\n",
            enabled, static_cast<unsigned long long>(load(&standin.memsets)),
            static_cast<unsigned long long>(flushes), static_cast<unsigned long long>(load(&standin.registrations)),
-           static_cast<unsigned long long>(load(&standin.records)));
+           static_cast<unsigned long long>(load(&standin.records)),
+           static_cast<unsigned long long>(load(&standin.pushes)));
     const char *comma = "";
     printf("\"classes\": {");
     for (const struct argus_kernel &kernel : segment.kernels) {

@@ -170,6 +170,24 @@ int again(int, char **) {
     return 0;
 }
 
+/* contexts: two devices; after two iterations the thread that tells boundaries makes the second one's
+ * context its own. */
+int contexts(int, char **) {
+    standin.devices = 2;
+    if (!begin(true))
+        return 1;
+    first_kernel();
+    begin_iteration();
+    for (int i = 0; i < 6; i++) {
+        standin.elsewhere = i >= 2;
+        iteration(2);
+    }
+    standin_fill();
+    told(6);
+    report();
+    return standin.pushed;
+}
+
 /* paused: what is launched in a declared pause belongs to nobody. */
 int paused_work(int, char **) {
     if (!begin(true))
@@ -267,5 +285,5 @@ int overflow(int, char **) {
 const Named job_scenarios[] = {
     {"attribution", attribution}, {"wrap", wrap},         {"idle", idle},   {"forked", forked},
     {"injected", injected},       {"again", again},       {"paused", paused_work}, {"own", own},
-    {"pieces", pieces},           {"overflow", overflow}, {nullptr, nullptr},
+    {"contexts", contexts}, {"pieces", pieces},           {"overflow", overflow}, {nullptr, nullptr},
 };

@@ -28,11 +28,14 @@ struct standin {
     int capturing;           /* the legacy stream would join a capture */
     int memset_error;        /* what cuMemsetD32Async returns */
     int no_context;          /* no context is current */
+    int elsewhere;           /* another context is current than the one that was there first */
+    int pushed;              /* contexts pushed and not popped */
+    uint32_t devices;        /* kernels of stream s run on device s modulo this; 0: all on device 0 */
     int clock;               /* enum standin_clock */
     uint32_t correlation;    /* of the last launch */
     uint32_t enabled;        /* bits: activity kinds */
     uint32_t driver_calls;   /* bit 2: records of cuDriverGetVersion */
-    uint64_t records, dropped, flushes, registrations, memsets;
+    uint64_t records, dropped, flushes, registrations, memsets, pushes;
 };
 
 /* The one stand-in of the process: set before the library starts, or while
