@@ -183,7 +183,11 @@ def test_a_slow_edge_and_a_slow_adapter() -> None:
     model = Model(topology, EXACT)
     moment = Moment(0.0, 0, np.random.default_rng(1))
     edge = apply([SlowEdge(topology, 3, 4.0)], model.conditions(), moment)
-    assert edge.edges.reshape(-1).tolist() == [4.0 if rank == 3 else 1.0 for rank in range(16)]
+    # Two stages: lane 3 from stage 0 to 1, and, where the schedule is interleaved, back from 1 to 0.
+    assert np.flatnonzero(edge.edges.reshape(-1) != 1).tolist() == [3, 11]
+    longer = Topology(dp=4, tp=2, pp=3)
+    edge = apply([SlowEdge(longer, 3, 4.0)], Model(longer, EXACT).conditions(), moment)
+    assert np.flatnonzero(edge.edges.reshape(-1) != 1).tolist() == [3]
     node = apply([SlowAdapter(topology, 1, 4.0)], model.conditions(), moment)  # ranks 2 and 3
     # Its tensor-parallel pair stays inside; both data-parallel groups of stage 0 leave it.
     assert (node.links["tp"] == 1).all()

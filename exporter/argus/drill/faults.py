@@ -101,14 +101,17 @@ class SlowLink:
 
 @dataclass(frozen=True)
 class SlowEdge:
-    """Transfers between a rank and the same lane of the next stage take ``factor`` times as long."""
+    """Transfers between a rank and its lane in the next stage take ``factor`` times as long, both ways."""
 
     topology: Topology
     rank: int
     factor: float
 
     def apply(self, conditions: Conditions, moment: Moment) -> None:
-        conditions.edges[self.topology.stage(self.rank), self.topology.lane(self.rank)] *= self.factor
+        topology, stage = self.topology, self.topology.stage(self.rank)
+        # Of two stages each is the other's next: the same two ranks.
+        for one in {stage, (stage + 1) % topology.pp} if topology.pp == 2 else {stage}:
+            conditions.edges[one, topology.lane(self.rank)] *= self.factor
 
 
 @dataclass(frozen=True)
