@@ -235,7 +235,7 @@ SCENARIOS: dict[str, Scenario] = {
             "Garbage collection stops one rank after another.",
             "jitter, no rank",
             garbage_collection,
-            1.0,
+            1.5,
         ),
         Scenario("checkpoint", "A declared pause of five minutes.", "nobody is accused", checkpoint),
         Scenario(
