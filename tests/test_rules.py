@@ -7,6 +7,7 @@ import os
 import re
 import shutil
 import subprocess
+from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
@@ -117,6 +118,37 @@ def test_alertmanager_example_is_accepted() -> None:
 def test_alertmanager_example_routes_by_severity(labels: list[str], receiver: str) -> None:
     config = ROOT / "examples" / "alertmanager.yml"
     assert amtool("config", "routes", "test", f"--config.file={config}", *labels).split()[0] == receiver
+
+
+def example_with_snapshots() -> str:
+    """The shipped example, with what its last comment says put where it says."""
+    text = (ROOT / "examples" / "alertmanager.yml").read_text()
+    note = text[text.index("# To keep what accused ranks did last") :].splitlines()
+    route = [line[1:] for line in note if line.startswith("#    ")][:4]
+    receiver = [line[1:] for line in note if line.startswith("#  - name")]
+    receiver += [line[1:] for line in note if line.startswith("#    ")][4:]
+    text = text.replace("  routes:\n", "\n".join(["  routes:", *route]) + "\n", 1)
+    return text.replace("  - name: nobody\n", "\n".join(["  - name: nobody", *receiver]) + "\n", 1)
+
+
+def documented_snapshots() -> str:
+    """The configuration in docs/flight-recorder.md."""
+    text = (ROOT / "docs" / "flight-recorder.md").read_text()
+    return next(part for part in text.split("```") if part.startswith("yaml\nroute:")).removeprefix("yaml\n")
+
+
+@pytest.mark.parametrize("config", [example_with_snapshots, documented_snapshots])
+def test_snapshots_take_no_alert_from_the_people(tmp_path: Path, config: Callable[[], str]) -> None:
+    file = tmp_path / "alertmanager.yml"
+    file.write_text(config())
+    shutil.copy(ROOT / "examples" / "argus.tmpl", tmp_path)
+
+    def receivers(*labels: str) -> str:
+        return amtool("config", "routes", "test", f"--config.file={file}", *labels).split()[0]
+
+    labels = ("alertname=ArgusComputeStraggler", "severity=warning")
+    assert receivers(*labels, "rank=3") == "argus-snapshots,training"
+    assert receivers(*labels) == "training"
 
 
 @pytest.mark.parametrize(("count", "described", "named", "total"), [(3, 3, 0, False), (600, 20, 480, True)])
