@@ -6,6 +6,8 @@ import gzip
 import http.client
 import json
 import os
+import re
+import socket
 import subprocess
 import sys
 from collections.abc import Iterator, Sequence
@@ -206,7 +208,7 @@ def test_argus_trace_from_files_and_from_exporters(
         ranks = ["--run", "run", "--ranks", "0,3,9", "-o", str(out)]
         assert main(["trace", "--exporter", url, *ranks]) == 1
         said = capsys.readouterr().err
-        assert f"{url}: answered 401" in said
+        assert f"{url}: answered 401: it wants a password" in said
         assert main(["trace", "--exporter", f"http://alice:secret@{url}", "--exporter", empty, *ranks]) == 0
         said = capsys.readouterr()
         assert "2 ranks" in said.out
@@ -229,8 +231,25 @@ def test_argus_trace_says_what_there_is(
     assert f"{tmp_path}: no rank is here" in capsys.readouterr().err
     assert main(["trace", "--rank", "9-1", *there]) == 2
     assert main(["trace", "--rank", "1", "--segments-dir", str(base), "-o", str(tmp_path / "no" / "x")]) == 1
-    assert "No such file or directory" in capsys.readouterr().err
+    assert f"argus trace: {tmp_path / 'no' / 'x'}: No such file or directory\n" in capsys.readouterr().err
     assert list(tmp_path.iterdir()) == []
+
+
+def test_a_node_that_is_down_does_not_cost_the_trace_of_the_others(
+    base: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    with socket.create_server(("127.0.0.1", 0)) as server:
+        down = f"http://127.0.0.1:{server.getsockname()[1]}"
+    out = tmp_path / "out.pftrace"
+    with exporter(base, tmp_path) as running:
+        up = f"127.0.0.1:{running.servers[0].server_port}"
+        asked = ["--run", "run", "--rank", "1", "-o", str(out)]
+        assert main(["trace", "--exporter", down, "--exporter", up, *asked]) == 0
+    refused = re.escape(f"{down}: Failed to establish a new connection: ") + ".*refused\n"
+    assert re.match(f"argus trace: left out: {refused}", capsys.readouterr().err)
+    assert list(decode(out.read_bytes())) == ["rank 1 (pp0, node-a)"]
+    assert main(["trace", "--exporter", down, *asked]) == 1
+    assert re.fullmatch(f"argus trace: {refused}", capsys.readouterr().err)
 
 
 def test_a_rank_that_was_killed_is_still_there(tmp_path: Path) -> None:

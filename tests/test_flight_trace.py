@@ -390,4 +390,9 @@ def test_merging_files(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> No
     assert set(firsts) == {"rank 0 (pp0, a)", "rank 1 (pp0, a)", "rank 2 (pp0, b)"}
     assert max(firsts.values()) - min(firsts.values()) < 40_000
     assert struct.unpack("<H", out.read_bytes()[:2])[0] == 0x8B1F
+    assert main(["trace", *map(str, paths), str(paths[1]), "-o", str(out)]) == 0
+    said = capsys.readouterr()
+    assert "3 ranks, 300 intervals" in said.out
+    assert said.err.count("more than once") == 1
+    assert "rank 2 is there more than once; the latest is shown" in said.err
     assert main(["trace", str(paths[0]), "--rank", "3", "-o", str(out)]) == 2

@@ -6,6 +6,7 @@ import argparse
 import gzip
 import os
 import sys
+from collections import Counter
 from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
@@ -96,7 +97,14 @@ def run(args: argparse.Namespace) -> int:
             found = _remote(args, ranks)
         else:
             found = _local(args, ranks)
-        aligned, said = clocks.align(_single(found))
+        single = _single(found)
+        aligned, said = clocks.align(single)
+        times = Counter(each.rank for each in found)
+        said += [
+            f"rank {each.rank} is there more than once; the latest is shown"
+            for each in single
+            if times[each.rank] > 1
+        ]
         with _output(args.output) as file:
             for part in encode(aligned):
                 file.write(part)
@@ -137,11 +145,18 @@ def _local(args: argparse.Namespace, ranks: set[int] | None) -> list[RankTrace]:
 
 
 def _remote(args: argparse.Namespace, ranks: set[int] | None) -> list[RankTrace]:
-    found = []
+    found, failed = [], []
     for url in args.exporters:
-        found += fetch.fetch(
-            url, args.run, ranks, args.iterations, ca_file=args.ca_file, client_cert=args.client_cert
-        )
+        try:
+            found += fetch.fetch(
+                url, args.run, ranks, args.iterations, ca_file=args.ca_file, client_cert=args.client_cert
+            )
+        except fetch.FetchError as error:
+            failed.append(error)
+    if failed and not found:
+        raise fetch.FetchError("; ".join(map(str, failed)))
+    for failure in failed:  # a node that is down is no reason to lose the others' last events
+        print(f"argus trace: left out: {failure}", file=sys.stderr)
     return found
 
 

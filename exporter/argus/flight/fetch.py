@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from collections.abc import Iterable
 from urllib.parse import urlsplit
 
@@ -56,6 +57,10 @@ def fetch(
         return []
     if answer.status_code == 404:
         raise FetchError(f"{shown}: no traces there; an older exporter, or one with --flight.trace=false?")
+    if answer.status_code == 401:
+        raise FetchError(
+            f"{shown}: answered 401: it wants a password, in the URL or in ~/.netrc, or another one"
+        )
     if answer.status_code != 200:
         said = content.decode("utf-8", "replace").strip()[:500]
         raise FetchError(f"{shown}: answered {answer.status_code}: {said}")
@@ -76,5 +81,8 @@ def _read(answer: requests.Response) -> bytes:
 
 
 def _reason(error: Exception) -> str:
-    text = " ".join(str(error).split())
+    # requests wraps urllib3's "Max retries exceeded", which wraps "HTTPConnection(host=…): what happened".
+    cause = getattr(error.args[0], "reason", None) if error.args else None
+    text = " ".join(str(error if cause is None else cause).split())
+    text = re.sub(r"^HTTPS?Connection\([^)]*\): ", "", text)
     return text if len(text) < 300 else f"{text[:300]}…"

@@ -20,7 +20,10 @@ def atomic_file(path: Path, mode: int) -> Iterator[BinaryIO]:
     flags = os.O_WRONLY | os.O_CREAT | os.O_EXCL | os.O_NOFOLLOW | os.O_CLOEXEC
     with suppress(FileNotFoundError):
         os.unlink(temporary)
-    fd = os.open(temporary, flags, mode)
+    try:
+        fd = os.open(temporary, flags, mode)
+    except OSError as error:  # name what the caller knows, not the temporary file
+        raise OSError(error.errno, error.strerror, str(path)) from None
     try:
         with os.fdopen(fd, "wb") as file:
             os.fchmod(file.fileno(), mode)  # whatever the umask
