@@ -177,6 +177,7 @@ def test_off_is_off(tmp_path: Path) -> None:
 def test_no_cupti_is_said_once(tmp_path: Path) -> None:
     result = job(tmp_path, "none", ARGUS_KERNELS="1", ARGUS_CUPTI="/nonexistent/libcupti.so")
     assert result["stderr"].count("kernel tracing is off") == 1
+    assert "ARGUS_CUPTI names can't be loaded" in result["stderr"]
     assert result["status"]["enabled"]
     assert 'phase="forward",kind="compute"' in result["page"]
 
