@@ -69,8 +69,10 @@ static PyObject *kernels_status(PyObject *Py_UNUSED(module), PyObject *Py_UNUSED
     if (argus_kernels == NULL)
         Py_RETURN_NONE;
     argus_kernels->status(&status);
-    return Py_BuildValue("{sssssssKsK}", "state", states[status.state], "attribution",
-                         attributions[status.attribution], "message", status.message, "events",
+    /* It may quote a file of the user's, cut anywhere. */
+    PyObject *message = PyUnicode_DecodeUTF8(status.message, (Py_ssize_t)strlen(status.message), "replace");
+    return Py_BuildValue("{sssssNsKsK}", "state", states[status.state], "attribution",
+                         attributions[status.attribution], "message", message, "events",
                          (unsigned long long)status.events, "dropped", (unsigned long long)status.dropped);
 }
 

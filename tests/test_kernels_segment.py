@@ -80,8 +80,9 @@ def job(tmp_path: Path, standin: str = "on", **environ: str) -> dict[str, Any]:
         **environ,
     }
     done = subprocess.run(
-        [sys.executable, "-c", JOB], env=variables, capture_output=True, text=True, timeout=120, check=False
-    )
+        [sys.executable, "-c", JOB], env=variables, capture_output=True, text=True, errors="replace",
+        timeout=120, check=False,
+    )  # fmt: skip
     assert done.returncode == 0, done.stderr
     result: dict[str, Any] = json.loads(done.stdout)
     result["stderr"] = done.stderr
@@ -180,6 +181,30 @@ def test_no_cupti_is_said_once(tmp_path: Path) -> None:
     assert "ARGUS_CUPTI names can't be loaded" in result["stderr"]
     assert result["status"]["enabled"]
     assert 'phase="forward",kind="compute"' in result["page"]
+
+
+@pytest.mark.parametrize("damage", ["cut", "fifo", "directory", "text"])
+def test_a_cupti_that_is_no_library_harms_nobody(tmp_path: Path, damage: str) -> None:
+    # The loader itself would be killed by the first, and wait for the second for good.
+    path = tmp_path / "libcupti.so"
+    if damage == "cut":
+        path.write_bytes((build() / "libcupti.so").read_bytes()[:3000])
+    elif damage == "fifo":
+        os.mkfifo(path)
+    elif damage == "directory":
+        path.mkdir()
+    else:
+        path.write_text("no library")
+    result = job(tmp_path, "none", ARGUS_KERNELS="1", ARGUS_CUPTI=str(path))
+    assert "kernel tracing is off" in result["stderr"]
+    assert result["status"]["enabled"]
+
+
+def test_a_pattern_file_of_any_bytes_leaves_the_status_readable(tmp_path: Path) -> None:
+    path = tmp_path / "patterns"
+    path.write_bytes(b"\xf3\xff gemm\n")
+    result = job(tmp_path, "loaded", ARGUS_KERNELS="1", ARGUS_KERNEL_PATTERNS=str(path))
+    assert "no such class" in result["status"]["kernels"]["message"]
 
 
 def test_when_kernels_are_told_no_more_compute_is_unknown(traced: dict[str, Any]) -> None:

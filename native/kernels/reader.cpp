@@ -122,7 +122,11 @@ void Reader::host(const uint8_t *record, uint32_t kind) {
         uint64_t end = field<uint64_t>(record, jit ? offset::end : offset::overhead_end);
         if (!usable_ || start == 0 || end < start)
             break;
-        uint64_t took = clock_->to_monotonic(end) - clock_->to_monotonic(start);
+        start = clock_->to_monotonic(start);
+        end = clock_->to_monotonic(end);
+        if (end > latest_ || end < start)
+            break; /* stamped by another clock */
+        uint64_t took = end - start;
         if (jit)
             counts_.jit += took;
         else if (is_overhead_of_cupti(field<uint32_t>(record, offset::overhead_kind)))

@@ -221,9 +221,11 @@ int own(int, char **) {
     uint64_t now = standin_now();
     launch(0, kGemm, 7, now, 0, 1000);
     begin_iteration();
-    standin_host(0, kJit, 1, now, now + 3 * kMillisecond);
-    standin_host(0, kOverhead, 1u << 16, now, now + 500000000);
-    standin_host(0, kOverhead, 5u << 16, now, now + 900000000); /* the program's own */
+    standin_host(0, kJit, 1, now - 3 * kMillisecond, now);
+    standin_host(0, kOverhead, 1u << 16, now - 500000000, now);
+    standin_host(0, kOverhead, 5u << 16, now - 900000000, now); /* the program's own */
+    standin_host(0, kJit, 1, now, uint64_t{1} << 63);           /* no measurements */
+    standin_host(0, kOverhead, 1u << 16, now, uint64_t{1} << 63);
     iteration(2);
     standin_fill();
     told(1);
