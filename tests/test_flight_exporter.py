@@ -356,6 +356,12 @@ def test_odd_alerts_are_passed_over() -> None:
         accusations(b'"alerts"')
 
 
+def test_an_alerts_name_is_one_line_of_text() -> None:
+    labels = {"alertname": "A\n\x1b[31m\ud800", "run_id": "r", "rank": "3"}
+    (found,) = accusations(json.dumps({"alerts": [{"labels": labels}]}).encode())
+    assert found.alert == "A\ufffd\ufffd[31m\ufffd"
+
+
 def test_no_more_than_a_few_snapshots_whatever_comes(base: Path, tmp_path: Path) -> None:
     store = Store(tmp_path / "snapshots", most=50, most_bytes=1 << 30)
     with closing(FileSource(base)) as source:
@@ -411,13 +417,17 @@ def test_what_is_not_a_snapshot_is_neither_shown_nor_removed(tmp_path: Path) -> 
     store = Store(tmp_path, most=1, most_bytes=1 << 20)
     (tmp_path / "keep.txt").write_text("mine")
     (tmp_path / "20250101T000000Z_A_run_r0.pftrace.gz").symlink_to("/etc/passwd")
+    (tmp_path / "20250101T000000Z_mine.pftrace.gz").write_text("of a person")
+    os.mkfifo(tmp_path / "20250102T000000Z_A_run_r0.pftrace.gz")
     (tmp_path / ".20250101T000000Z_A_run_r0.pftrace.gz.77.tmp").write_text("left by a killed exporter")
     name = store.add("A", "run", [0], [b"x"])
     assert [each.name for each in store.kept()] == [name]
     assert {path.name for path in tmp_path.iterdir()} == {
-        "keep.txt", "20250101T000000Z_A_run_r0.pftrace.gz", name
+        "keep.txt", "20250101T000000Z_A_run_r0.pftrace.gz", "20250102T000000Z_A_run_r0.pftrace.gz",
+        "20250101T000000Z_mine.pftrace.gz", name,
     }  # fmt: skip
-    for wrong in ("keep.txt", "../x", "20250101T000000Z_A_run_r0.pftrace.gz", "", "%2e%2e", name + "\n"):
+    others = [path.name for path in tmp_path.iterdir() if path.name != name]
+    for wrong in (*others, "../x", "", "%2e%2e", name + "\n"):
         assert store.read(wrong) is None
     assert store.read(name) is not None
 

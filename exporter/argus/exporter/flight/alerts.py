@@ -53,4 +53,6 @@ def _named(alerts: list[Any]) -> Iterator[Accusation]:
             continue
         name, run_id, rank = (labels.get(key) for key in ("alertname", "run_id", "rank"))
         if isinstance(name, str) and isinstance(run_id, str) and isinstance(rank, str) and _RANK.match(rank):
-            yield Accusation(name[:128], run_id, int(rank))
+            # The name goes into logs and traces.
+            shown = "".join(c if c.isprintable() else "\ufffd" for c in name[:128])
+            yield Accusation(shown, run_id, int(rank))

@@ -6,6 +6,7 @@ import gzip
 import logging
 import os
 import re
+import stat
 import threading
 import time
 from collections.abc import Iterable
@@ -17,7 +18,7 @@ from argus.flight.files import atomic_file
 
 _LOG = logging.getLogger(__name__)
 
-_NAME = re.compile(r"\d{8}T\d{6}Z_[A-Za-z0-9_.-]{1,200}\.pftrace\.gz\Z")
+_NAME = re.compile(r"\d{8}T\d{6}Z_[A-Za-z0-9.-]{1,48}_[A-Za-z0-9_.-]{1,200}\.pftrace\.gz\Z")
 _MOST_RANKS = 8
 """More are not named in a file's name."""
 
@@ -98,8 +99,11 @@ class Store:
         if not _NAME.match(name):
             return None
         try:
-            fd = os.open(self.directory / name, os.O_RDONLY | os.O_NOFOLLOW | os.O_CLOEXEC)
+            fd = os.open(self.directory / name, os.O_RDONLY | os.O_NOFOLLOW | os.O_NONBLOCK | os.O_CLOEXEC)
         except OSError:
+            return None
+        if not stat.S_ISREG(os.fstat(fd).st_mode):
+            os.close(fd)
             return None
         with os.fdopen(fd, "rb") as file:
             return file.read()
