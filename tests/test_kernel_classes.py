@@ -272,6 +272,7 @@ def trace(tmp_path: Path) -> str:
         {"name": "aten::mm", "cat": "cpu_op", "dur": 9999},
         {"name": "ampere_sgemm_128x64_nn", "dur": "long"},
         {"name": "ampere_sgemm_128x64_nn", "dur": -1},
+        {"name": "ampere_sgemm_128x64_nn", "dur": 10**400},
     )
 
 
@@ -287,7 +288,7 @@ def test_json_output(trace: str, capsys: pytest.CaptureFixture[str]) -> None:
         "other": {"seconds": 0.0013, "count": 3},
     }
     assert set(found["classes"]) == set(_native.kernel_classes())
-    assert "without a name or a valid duration (2 times)" in err
+    assert "without a name or a valid duration (3 times)" in err
 
 
 def test_table_output(trace: str, capsys: pytest.CaptureFixture[str]) -> None:
@@ -305,6 +306,12 @@ def test_table_output(trace: str, capsys: pytest.CaptureFixture[str]) -> None:
         ["0.000700", "mine_long"],
         ["0.000600", "mine_short"],
     ]
+
+
+def test_odd_names_are_shown_as_text(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    path = kineto(tmp_path / "odd.json", {"name": "a\x1b[31m\ud800", "dur": 1})
+    assert main(["classify", path, "--quiet"]) == 0
+    assert capsys.readouterr().out.splitlines()[-1].endswith("  a\ufffd[31m\ufffd")
 
 
 def test_the_users_patterns_change_the_answer(

@@ -93,7 +93,8 @@ def _table(found: Tally) -> str:
         lines += ["", "names in other, by seconds:"]
         for name in names[:_SHOWN]:
             text = name if len(name) <= _WIDTH else name[: _WIDTH - 1] + "…"
-            lines.append(f"{found.other[name]:>12.6f}  {text}")
+            shown = "".join(c if c.isprintable() else "\ufffd" for c in text)
+            lines.append(f"{found.other[name]:>12.6f}  {shown}")
         if len(names) > _SHOWN:
             lines.append(f"{'':>12}  and {len(names) - _SHOWN:,} more; --json lists them all")
     return "\n".join(lines) + "\n"

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import math
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
 from typing import Any
@@ -20,6 +19,9 @@ _CATEGORIES = {
     "memset": "memset",
 }
 """Kineto's categories of device work, new and old, and their class where it doesn't hang on the name."""
+
+_MOST_US = float(1 << 53)
+"""Longer ones are no durations."""
 
 
 @dataclass
@@ -106,7 +108,7 @@ def _add(
     if event.get("ph") != "X" or category not in _CATEGORIES:
         return
     name, duration = event.get("name"), event.get("dur")
-    if not isinstance(name, str) or not isinstance(duration, int | float) or not 0 <= duration < math.inf:
+    if not isinstance(name, str) or not isinstance(duration, int | float) or not 0 <= duration <= _MOST_US:
         notes.add(path, "kernels without a name or a valid duration", str(name)[:60])
         return
     seconds = duration / 1e6
