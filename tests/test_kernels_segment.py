@@ -16,6 +16,7 @@ from argus import _native
 from argus.segment import layout
 from argus.segment.reader import SegmentError, read
 from argus.segment.sections import directory
+from argus.tracer import kernels
 from kernels_support import build
 
 MS = 1_000_000
@@ -198,6 +199,19 @@ def test_a_cupti_that_is_no_library_harms_nobody(tmp_path: Path, damage: str) ->
     result = job(tmp_path, "none", ARGUS_KERNELS="1", ARGUS_CUPTI=str(path))
     assert "kernel tracing is off" in result["stderr"]
     assert result["status"]["enabled"]
+
+
+def test_odd_entries_of_the_search_path_are_passed_over(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    copy = tmp_path / "nvidia" / "cuda_cupti" / "lib" / "libcupti.so.12"
+    copy.parent.mkdir(parents=True)
+    copy.touch()
+    asked: list[object] = []
+    monkeypatch.setattr(_native, "kernels_start", lambda library, cupti: asked.append(cupti))
+    monkeypatch.setattr(sys, "path", [5, b"x", None, tmp_path])
+    assert kernels.start({"ARGUS_KERNELS": "1"}) is None
+    assert asked == [str(copy)]
 
 
 def test_a_pattern_file_of_any_bytes_leaves_the_status_readable(tmp_path: Path) -> None:

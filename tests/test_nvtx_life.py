@@ -280,6 +280,22 @@ tell(iterations=argus.status()["iterations"])
     )
 
 
+def test_a_rules_file_of_any_bytes_is_complained_of(program: Program, tmp_path: Path) -> None:
+    file = tmp_path / "rules"
+    file.write_bytes(b"\xf3\xff: forward\n")
+    code = """
+import sys
+sys.stderr = open(os.devnull, "w")
+argus.init(run_id="r")
+caller.push(b"\\xf3\\xff no rule"); caller.pop()
+tell(**argus.status()["nvtx"], enabled=argus.status()["enabled"])
+"""
+    told = program.tell(code, ARGUS_NVTX_PATTERNS=str(file))
+    assert told["enabled"]
+    assert "\ufffd" in told["message"]
+    assert told["message"].startswith(f"{file}:1: ")
+
+
 def test_two_copies_of_nvtx_in_one_process(program: Program) -> None:
     told = program.tell("""
 import nvtx

@@ -94,10 +94,12 @@ static PyObject *nvtx_status(PyObject *Py_UNUSED(module), PyObject *Py_UNUSED(un
     }
     if (names == NULL)
         return NULL;
-    return Py_BuildValue("{sKsKsKsKsdsNss}", "ranges", (unsigned long long)now.ranges, "ignored",
+    /* It may quote a file of the user's, cut anywhere. */
+    PyObject *message = PyUnicode_DecodeUTF8(now.message, (Py_ssize_t)strlen(now.message), "replace");
+    return Py_BuildValue("{sKsKsKsKsdsNsN}", "ranges", (unsigned long long)now.ranges, "ignored",
                          (unsigned long long)now.ignored, "unbalanced", (unsigned long long)now.unbalanced,
                          "dropped", (unsigned long long)now.dropped, "ignored_range_ns", now.cost_per_range,
-                         "ignored_names", names, "message", now.message);
+                         "ignored_names", names, "message", message);
 }
 
 static PyMethodDef functions[] = {

@@ -40,5 +40,7 @@ def start(environ: Mapping[str, str] | None = None) -> str | None:
 def _copies(paths: Iterable[str]) -> Iterator[str]:
     """Copies of CUPTI that torch would load, where it has not done so yet: never two in one process."""
     for path in paths:
+        if not isinstance(path, str | os.PathLike):
+            continue  # Python passes over such entries too
         for folder in ("nvidia/cuda_cupti/lib", "nvidia/cu13/lib"):
             yield from sorted(str(found) for found in Path(path or ".").glob(f"{folder}/libcupti.so.1*"))
