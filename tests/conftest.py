@@ -3,12 +3,17 @@
 from __future__ import annotations
 
 import os
+import signal
 from pathlib import Path
 
 import pytest
 
 from argus.prometheus import BinaryNotFoundError, find_prometheus, find_promtool
 from nvtx_support import build_caller
+
+# A shell's background job starts with SIGINT ignored, and the commands under test would inherit that.
+if signal.getsignal(signal.SIGINT) is signal.SIG_IGN:
+    signal.signal(signal.SIGINT, signal.default_int_handler)
 
 
 @pytest.fixture(scope="session")
