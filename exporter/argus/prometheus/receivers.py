@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 import threading
 import time
+from abc import ABC, abstractmethod
 from collections.abc import Callable
 from dataclasses import dataclass
 from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
@@ -22,7 +23,7 @@ class Delivery:
     received: float
 
 
-class _Receiver:
+class _Receiver(ABC):
     """Collects the JSON bodies POSTed to one path of 127.0.0.1 on a port of the kernel's choice."""
 
     path = "/"
@@ -87,9 +88,9 @@ class _Receiver:
                     return None
                 self._changed.wait(left)
 
+    @abstractmethod
     def _accept(self, payload: Any) -> bool:
         """Whether the payload has the right shape."""
-        raise NotImplementedError
 
     def _serve(self, request: BaseHTTPRequestHandler) -> None:
         try:

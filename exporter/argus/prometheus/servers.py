@@ -8,6 +8,7 @@ import signal
 import socket
 import tempfile
 import time
+from abc import ABC, abstractmethod
 from collections.abc import Mapping, Sequence
 from pathlib import Path
 from types import TracebackType
@@ -27,7 +28,7 @@ class StartError(RuntimeError):
     """A server did not start; the message ends with its last log lines."""
 
 
-class _Server:
+class _Server(ABC):
     """One server process and its folder; a context manager that stops and removes both.
 
     Attributes:
@@ -50,9 +51,9 @@ class _Server:
             self._remove()
             raise
 
+    @abstractmethod
     def _flags(self) -> list[str]:
         """Flags without the address."""
-        raise NotImplementedError
 
     @property
     def pid(self) -> int:
