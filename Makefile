@@ -6,6 +6,8 @@ PYTHON ?= python3
 VENV ?= .venv
 # A release whose CPU build is small where pip offers one; any from 2.2 on works.
 TORCH ?= torch==2.13.0
+# Test files run side by side in so many processes.
+WORKERS ?= 2
 # Where the newer Prometheus releases are unpacked that the rules are tested on.
 export ARGUS_PROMETHEUS_VERSIONS ?= $(CURDIR)/build/prometheus
 
@@ -22,7 +24,7 @@ demo: $(INSTALLED) prometheus ## Slow one rank of a real job and see it accused 
 	$(BIN)/argus demo $(ARGS)
 
 test: $(INSTALLED) prometheus prometheus-versions ## Run the whole test suite (ARGS="-k reader" for a part)
-	$(BIN)/python -m pytest $(ARGS)
+	$(BIN)/python -m pytest --numprocesses $(WORKERS) --dist loadfile $(ARGS)
 
 lint: $(INSTALLED) ## Check style, types and committed files
 	$(BIN)/ruff check .
