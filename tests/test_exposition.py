@@ -118,7 +118,7 @@ def test_everything_exposed_is_in_the_catalogue_and_the_other_way_round(families
     finally:
         _native.stop()
     own = {name for name in exposed if name.startswith("argus_")}
-    # Only a device has kernels, and only a clean end of a rank or an alert tells of itself.
+    # Only a device has kernels and values of its own, and only a clean end of a rank or an alert tells of itself.
     assert set(catalogue.BY_NAME) - own == {
         "argus_kernel_attribution",
         "argus_kernel_seconds",
@@ -127,7 +127,7 @@ def test_everything_exposed_is_in_the_catalogue_and_the_other_way_round(families
         "argus_tracer_lost_iterations_total",
         "argus_tracer_memory_bytes",
         "argus_exporter_ranks_ended",
-        *(name for name in catalogue.BY_NAME if name.startswith("argus_exporter_snapshots")),
+        *(name for name in catalogue.BY_NAME if name.startswith(("argus_gpu_", "argus_exporter_snapshots"))),
     }
     assert own <= set(catalogue.BY_NAME)
     for family in families:

@@ -36,6 +36,11 @@ def _rank(name: str, type: str, help: str, *labels: str, quantiles: tuple[str, .
     return Metric(name, type, help, RANK_LABELS + labels, quantiles)
 
 
+def _gpu(name: str, type: str, help: str, *labels: str) -> Metric:
+    """A metric of one GPU; the rank's labels are empty where no rank of this node uses it."""
+    return _rank(name, type, help, "gpu_uuid", *labels)
+
+
 _SPREAD = ("0.0", "0.5", "1.0")
 _COLLECTIVE = ("op", "group", "group_id")
 
@@ -155,6 +160,67 @@ TRACER_LOST = _rank(
 TRACER_MEMORY = _rank(
     "argus_tracer_memory_bytes", "gauge", "Memory of the source's event buffers.", "source",
 )  # fmt: skip
+
+GPU_INFO = _gpu(
+    "argus_gpu_info", "gauge", "A GPU and the rank that uses it, the value is always 1.",
+    "pci_bus_id", "index", "model", "driver_version",
+)  # fmt: skip
+GPU_UP = _gpu("argus_gpu_up", "gauge", "Whether the GPU answers; 0 when it has fallen off the bus.")
+GPU_AGE = _gpu("argus_gpu_reading_age_seconds", "gauge", "Seconds since the GPU's values were read.")
+GPU_CLOCK = _gpu("argus_gpu_clock_hertz", "gauge", "Current clock (sm, memory).", "clock")
+GPU_CLOCK_MAX = _gpu("argus_gpu_clock_max_hertz", "gauge", "Highest clock of the GPU (sm, memory).", "clock")
+GPU_THROTTLE = _gpu(
+    "argus_gpu_throttle_seconds_total", "counter",
+    "Time for which clocks were held down, by reason.", "reason",
+)  # fmt: skip
+GPU_TEMPERATURE = _gpu("argus_gpu_temperature_celsius", "gauge", "Temperature (gpu, memory).", "sensor")
+GPU_TEMPERATURE_LIMIT = _gpu(
+    "argus_gpu_temperature_limit_celsius", "gauge",
+    "Temperature from which on the GPU slows itself down (gpu, memory).", "sensor",
+)  # fmt: skip
+GPU_POWER = _gpu("argus_gpu_power_watts", "gauge", "Power drawn by the whole board.")
+GPU_POWER_LIMIT = _gpu("argus_gpu_power_limit_watts", "gauge", "Power limit in force.")
+GPU_ENERGY = _gpu("argus_gpu_energy_joules_total", "counter", "Energy used since the driver was loaded.")
+GPU_ECC = _gpu(
+    "argus_gpu_ecc_errors_total", "counter",
+    "Memory errors (corrected, uncorrected) since the driver was loaded (volatile) or ever (aggregate).",
+    "severity", "lifetime",
+)  # fmt: skip
+GPU_REMAPPED_ROWS = _gpu(
+    "argus_gpu_remapped_rows_total", "counter",
+    "Memory rows that were replaced by spare ones, by the errors that led to it (corrected, uncorrected).",
+    "cause",
+)  # fmt: skip
+GPU_REMAP_PENDING = _gpu(
+    "argus_gpu_row_remap_pending", "gauge", "Whether a row waits for a reset of the GPU to be replaced.",
+)  # fmt: skip
+GPU_REMAP_FAILED = _gpu(
+    "argus_gpu_row_remap_failed", "gauge", "Whether replacing a row has failed; the GPU is to be exchanged.",
+)  # fmt: skip
+GPU_XID = _gpu(
+    "argus_gpu_xid_errors_total", "counter",
+    "Errors that the driver reported since the exporter started, by Xid number.", "xid",
+)  # fmt: skip
+GPU_XID_AGE = _gpu(
+    "argus_gpu_xid_age_seconds", "gauge", "Seconds since the last error of this Xid number.", "xid",
+)  # fmt: skip
+GPU_PCIE_GENERATION = _gpu("argus_gpu_pcie_generation", "gauge", "PCIe generation in use.")
+GPU_PCIE_GENERATION_MAX = _gpu(
+    "argus_gpu_pcie_generation_max", "gauge", "Highest PCIe generation of this GPU in this machine.",
+)  # fmt: skip
+GPU_PCIE_LANES = _gpu("argus_gpu_pcie_lanes", "gauge", "PCIe lanes in use.")
+GPU_PCIE_LANES_MAX = _gpu(
+    "argus_gpu_pcie_lanes_max", "gauge", "Highest number of PCIe lanes of this GPU in this machine.",
+)  # fmt: skip
+GPU_PCIE_REPLAYS = _gpu("argus_gpu_pcie_replays_total", "counter", "PCIe packets that were sent again.")
+GPU_NVLINKS = _gpu("argus_gpu_nvlink_links", "gauge", "NVLink links by state (active, inactive).", "state")
+GPU_NVLINK_ERRORS = _gpu(
+    "argus_gpu_nvlink_errors_total", "counter", "Errors of all NVLink links, by kind.", "error",
+)  # fmt: skip
+GPU_UTILIZATION = _gpu(
+    "argus_gpu_utilization_ratio", "gauge", "Share of the last moment in which a kernel ran.",
+)  # fmt: skip
+GPU_PROCESSES = _gpu("argus_gpu_processes", "gauge", "Processes that compute on the GPU.")
 
 COLLECTOR_SUCCESS = Metric(
     "argus_exporter_collector_success", "gauge",
