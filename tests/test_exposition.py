@@ -118,7 +118,7 @@ def test_everything_exposed_is_in_the_catalogue_and_the_other_way_round(families
     finally:
         _native.stop()
     own = {name for name in exposed if name.startswith("argus_")}
-    # Only a device has kernels and values of its own, and only a clean end of a rank or an alert tells of itself.
+    # Only a device has kernels and a GPU values; only a clean end of a rank or an alert tells of itself.
     assert set(catalogue.BY_NAME) - own == {
         "argus_kernel_attribution",
         "argus_kernel_seconds",
