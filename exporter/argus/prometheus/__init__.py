@@ -11,7 +11,7 @@ from argus.prometheus.binaries import (
     find_prometheus,
     find_promtool,
 )
-from argus.prometheus.client import Client, QueryError, Sample
+from argus.prometheus.client import Client, Course, QueryError, Sample
 from argus.prometheus.process import Process
 from argus.prometheus.receivers import AlertReceiver, Delivery, WebhookReceiver
 from argus.prometheus.servers import Alertmanager, Prometheus, StartError, free_port
@@ -21,6 +21,7 @@ __all__ = [
     "Alertmanager",
     "BinaryNotFoundError",
     "Client",
+    "Course",
     "Delivery",
     "Process",
     "Prometheus",

@@ -5,6 +5,8 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import Any
 
+import numpy as np
+import numpy.typing as npt
 import requests
 
 
@@ -19,6 +21,15 @@ class Sample:
     labels: dict[str, str]
     value: float
     time: float
+
+
+@dataclass(frozen=True)
+class Course:
+    """One element of a range vector: the values of a series and when it had them (Unix seconds)."""
+
+    labels: dict[str, str]
+    times: npt.NDArray[np.float64]
+    values: npt.NDArray[np.float64]
 
 
 class Client:
@@ -52,6 +63,25 @@ class Client:
             Sample(row["metric"], float(row["value"][1]), float(row["value"][0])) for row in data["result"]
         ]
 
+    def query_range(self, expression: str, start: float, end: float, step: float) -> list[Course]:
+        """The values of ``expression`` every ``step`` seconds from ``start`` to ``end`` (Unix seconds).
+
+        Raises:
+            QueryError: With Prometheus's own words.
+        """
+        parameters = {
+            "query": expression,
+            "start": f"{start:.3f}",
+            "end": f"{end:.3f}",
+            "step": f"{step:.3f}",
+        }
+        rows = self._get("/api/v1/query_range", parameters)["result"]
+        courses = []
+        for row in rows:
+            pairs = np.array(row["values"], dtype=np.float64).reshape(-1, 2)
+            courses.append(Course(row["metric"], pairs[:, 0], pairs[:, 1]))
+        return courses
+
     def rules(self) -> list[dict[str, Any]]:
         """Rule groups as the API gives them: ``lastEvaluation``, ``evaluationTime``, ``rules``, …"""
         groups: list[dict[str, Any]] = self._get("/api/v1/rules", {})["groups"]
@@ -82,7 +112,7 @@ class Client:
     def _get(self, path: str, parameters: dict[str, Any]) -> Any:
         try:
             # POST where the API offers it: expressions outgrow a URL.
-            if path == "/api/v1/query":
+            if path in ("/api/v1/query", "/api/v1/query_range"):
                 reply = self._session.post(self.url + path, data=parameters, timeout=self._timeout)
             else:
                 reply = self._session.get(self.url + path, params=parameters, timeout=self._timeout)
