@@ -67,6 +67,7 @@ enum argus_section_id {
     ARGUS_SECTION_FLIGHT_NAMES = 15,
     ARGUS_SECTION_FLIGHT_KERNELS = 16,
     ARGUS_SECTION_FLIGHT_KERNEL_NAMES = 17,
+    ARGUS_SECTION_WORK_ITERATIONS = 20,
 };
 
 enum argus_kind {
@@ -74,6 +75,10 @@ enum argus_kind {
     ARGUS_KIND_HOST = 1,
     ARGUS_KIND_COMMUNICATION = 2,
     ARGUS_KIND_MIXED = 3,
+};
+
+enum argus_phase_flag {
+    ARGUS_PHASE_DATA_DEPENDENT = 1, /* how long it takes depends on the rank's data */
 };
 
 enum argus_run_state {
@@ -171,7 +176,7 @@ struct argus_histogram {
 struct argus_phase {
     char name[64];
     uint64_t kind;
-    uint64_t flags;            /* none defined yet */
+    uint64_t flags;            /* enum argus_phase_flag, added up */
     struct argus_histogram seconds; /* exclusive, one observation per occurrence */
 };
 
@@ -214,6 +219,14 @@ struct argus_work {
     char unit[32];
     char phase[64]; /* empty: the iteration's own */
     double total;
+};
+
+/* Work done in the iteration of the same slot and ordinal of
+ * ARGUS_SECTION_ITERATIONS, by record of ARGUS_SECTION_WORK. */
+struct argus_work_iteration {
+    uint64_t seq;
+    uint64_t ordinal; /* n + 1; 0: never written */
+    double amount[ARGUS_MAX_WORK];
 };
 
 /* What the tracer says about itself, by source ("phases", later "kernels", …). */

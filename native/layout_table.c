@@ -17,10 +17,10 @@ struct table {
 /* numpy's name of a type, or the name of a structure. */
 #define FORMAT(value) \
     _Generic((value), uint64_t: "u8", int64_t: "i8", uint32_t: "u4", int32_t: "i4", double: "f8", char *: "S", \
-        uint64_t *: "u8", struct argus_histogram: "histogram", struct argus_section *: "section", \
+        uint64_t *: "u8", double *: "f8", struct argus_histogram: "histogram", struct argus_section *: "section", \
         struct argus_iteration_collective *: "iteration_collective")
 #define ELEMENT(value) \
-    _Generic((value), uint64_t *: 8, struct argus_section *: sizeof(struct argus_section), \
+    _Generic((value), uint64_t *: 8, double *: 8, struct argus_section *: sizeof(struct argus_section), \
         struct argus_iteration_collective *: sizeof(struct argus_iteration_collective), default: sizeof(value))
 #define AT(type, member) (((struct argus_##type *)0)->member)
 #define FIELD(type, member) \
@@ -88,6 +88,11 @@ static const struct field work_fields[] = {
     FIELD(work, phase),
     FIELD(work, total),
 };
+static const struct field work_iteration_fields[] = {
+    FIELD(work_iteration, seq),
+    FIELD(work_iteration, ordinal),
+    FIELD(work_iteration, amount),
+};
 static const struct field source_fields[] = {
     FIELD(source, name), FIELD(source, enabled), FIELD(source, events),
     FIELD(source, dropped), FIELD(source, cost), FIELD(source, last_event),
@@ -131,7 +136,7 @@ static const struct field flight_name_fields[] = {
 static const struct table tables[] = {
     TABLE(section), TABLE(header),    TABLE(identity), TABLE(state),
     TABLE(histogram), TABLE(phase),   TABLE(collective), TABLE(iteration_collective),
-    TABLE(iteration), TABLE(work),    TABLE(source),
+    TABLE(iteration), TABLE(work),    TABLE(work_iteration), TABLE(source),
     TABLE(flight_ring), TABLE(flight_event), TABLE(flight_name),
     TABLE(kernel),    TABLE(device),  TABLE(device_phase), TABLE(device_iteration),
 };
@@ -161,6 +166,8 @@ static const struct constant {
     CONSTANT(SECTION_COLLECTIVES),
     CONSTANT(SECTION_ITERATIONS),
     CONSTANT(SECTION_WORK),
+    CONSTANT(SECTION_WORK_ITERATIONS),
+    CONSTANT(PHASE_DATA_DEPENDENT),
     CONSTANT(SECTION_SOURCES),
     CONSTANT(SECTION_FLIGHT),
     CONSTANT(SECTION_FLIGHT_EVENTS),

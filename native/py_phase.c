@@ -14,6 +14,7 @@ typedef struct {
     PyObject *given_kind; /* as last given; NULL: never */
     uint64_t kind;
     int explicit;
+    int data_dependent;
     unsigned generation; /* of which ref is valid */
     struct argus_phase_ref ref;
 } phase_object;
@@ -29,6 +30,8 @@ static void resolve(phase_object *self) {
     self->ref.overflowed = self->ref.index == ARGUS_OTHER_PHASE &&
                            PyUnicode_CompareWithASCIIString(self->name, "other") != 0;
     self->generation = argus_tracer.generation;
+    if (self->data_dependent && !self->ref.overflowed)
+        argus_segment_flag_phase(argus_tracer.segment, self->ref.index, ARGUS_PHASE_DATA_DEPENDENT);
 }
 
 struct argus_phase_ref argus_phase_resolve(PyObject *phase) {
@@ -115,6 +118,7 @@ static PyObject *new_phase(PyObject *name, PyTypeObject *type) {
     self->given_kind = NULL;
     self->kind = argus_infer_kind(text);
     self->explicit = 0;
+    self->data_dependent = 0;
     self->generation = 0; /* the tracer's begin at 1 */
     return (PyObject *)self;
 }
@@ -171,9 +175,26 @@ PyObject *argus_get_phase(PyObject *name, PyObject *kind) {
     return (PyObject *)found;
 }
 
+/* Once said, it stays. */
+static void take_data_dependent(phase_object *self, PyObject *given) {
+    int truth = PyObject_IsTrue(given);
+    if (truth < 0) {
+        argus_clear_exception();
+        argus_report("phase %R: data_dependent is True or False, not %R; it is left out", self->name, (PyObject *)Py_TYPE(given));
+    }
+    if (truth <= 0 || self->data_dependent)
+        return;
+    self->data_dependent = 1;
+    if (argus_tracer.active && self->generation == argus_tracer.generation && !self->ref.overflowed) {
+        argus_lock();
+        argus_segment_flag_phase(argus_tracer.segment, self->ref.index, ARGUS_PHASE_DATA_DEPENDENT);
+        argus_unlock();
+    }
+}
+
 static PyObject *phase(PyObject *Py_UNUSED(module), PyObject *const *args, Py_ssize_t count, PyObject *keywords) {
-    static const char *const names[] = {"name", "kind", NULL};
-    PyObject *given[2] = {NULL, NULL};
+    static const char *const names[] = {"name", "kind", "data_dependent", NULL};
+    PyObject *given[3] = {NULL, NULL, NULL};
     if (count == 1 && keywords == NULL)
         return find_phase(args[0]);
     /* The usual form once more, 10 ns faster than through argus_bind(). */
@@ -183,14 +204,16 @@ static PyObject *phase(PyObject *Py_UNUSED(module), PyObject *const *args, Py_ss
         return NULL;
     if (given[0] == NULL)
         return PyErr_Format(PyExc_TypeError, "phase() needs a name");
-    return argus_get_phase(given[0], given[1]);
+    PyObject *found = argus_get_phase(given[0], given[1]);
+    if (found != NULL && given[2] != NULL)
+        take_data_dependent((phase_object *)found, given[2]);
+    return found;
 }
 
 static PyObject *phase_reduce(PyObject *object, PyObject *Py_UNUSED(unused)) {
     phase_object *self = (phase_object *)object;
-    if (self->explicit)
-        return Py_BuildValue("O(Os)", self_function, self->name, argus_kind_name(self->kind));
-    return Py_BuildValue("O(O)", self_function, self->name);
+    const char *kind = self->explicit ? argus_kind_name(self->kind) : NULL;
+    return Py_BuildValue("O(OzO)", self_function, self->name, kind, self->data_dependent ? Py_True : Py_False);
 }
 
 static PyObject *get_name(PyObject *object, void *Py_UNUSED(unused)) {
@@ -199,6 +222,10 @@ static PyObject *get_name(PyObject *object, void *Py_UNUSED(unused)) {
 
 static PyObject *get_kind(PyObject *object, void *Py_UNUSED(unused)) {
     return PyUnicode_FromString(argus_kind_name(((phase_object *)object)->kind));
+}
+
+static PyObject *get_data_dependent(PyObject *object, void *Py_UNUSED(unused)) {
+    return PyBool_FromLong(((phase_object *)object)->data_dependent);
 }
 
 static void dealloc_phase(PyObject *object) {
@@ -218,6 +245,7 @@ static PyMethodDef methods[] = {
 static PyGetSetDef attributes[] = {
     {"name", get_name, NULL, "The phase's name.", NULL},
     {"kind", get_kind, NULL, "compute, host, communication or mixed.", NULL},
+    {"data_dependent", get_data_dependent, NULL, "Whether its time depends on the rank's data.", NULL},
     {NULL, NULL, NULL, NULL, NULL},
 };
 static PyType_Slot slots[] = {
@@ -232,10 +260,11 @@ static PyType_Spec spec = {"argus._native.Phase", sizeof(phase_object), 0,
                            Py_TPFLAGS_DEFAULT | Py_TPFLAGS_BASETYPE | Py_TPFLAGS_DISALLOW_INSTANTIATION, slots};
 static PyMethodDef functions[] = {
     {"phase", (PyCFunction)(void (*)(void))phase, METH_FASTCALL | METH_KEYWORDS,
-     "phase(name, kind=None)\n--\n\n"
+     "phase(name, kind=None, data_dependent=False)\n--\n\n"
      "A named interval, as context manager or decorator.\n\n"
      "kind is 'compute', 'host', 'communication' or 'mixed' (waiting can't be told apart: it accuses nobody);\n"
-     "None: by the name, else compute. The object may be kept and used again, by any thread."},
+     "None: by the name, else compute. data_dependent: its time depends on the rank's data (experts, packed\n"
+     "sequences), so that without work units it accuses nobody. The object may be kept and used again, by any thread."},
     {NULL, NULL, 0, NULL},
 };
 

@@ -202,6 +202,15 @@ static PyObject *segment_phase(PyObject *self, PyObject *args, PyObject *kwargs)
     return PyLong_FromUnsignedLong(index);
 }
 
+static PyObject *segment_data_dependent(PyObject *self, PyObject *object) {
+    unsigned index;
+    struct argus_segment *segment = argus_open_segment(self);
+    if (segment == NULL || to_index(object, segment->phases_used, 1, &index) < 0)
+        return NULL;
+    argus_segment_flag_phase(segment, index, ARGUS_PHASE_DATA_DEPENDENT);
+    Py_RETURN_NONE;
+}
+
 static PyObject *segment_collective(PyObject *self, PyObject *args, PyObject *kwargs) {
     static char *names[] = {"op", "group", "group_id", "members", "nodes", NULL};
     PyObject *given[3], *keep[3] = {NULL, NULL, NULL}, *result = NULL;
@@ -377,6 +386,8 @@ static PyObject *get_dropped(PyObject *self, void *Py_UNUSED(unused)) {
 #define METHOD(name) {#name, (PyCFunction)(void (*)(void))segment_##name
 static PyMethodDef methods[] = {
     METHOD(phase), WORDS, "phase(name, kind)\n--\n\nIndex of the phase; OTHER_PHASE when all are taken."},
+    METHOD(data_dependent), METH_O,
+     "data_dependent(index)\n--\n\nSays that a phase's time depends on the rank's data."},
     METHOD(collective), WORDS,
      "collective(op, group, group_id, members=-1, nodes=-1)\n--\n\n"
      "Index of the collective; -1 when all are taken."},

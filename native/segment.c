@@ -59,6 +59,11 @@ void argus_segment_set_kind(struct argus_segment *segment, unsigned index, uint6
     argus_store(&segment->phases[index].kind, kind);
 }
 
+void argus_segment_flag_phase(struct argus_segment *segment, unsigned index, uint64_t flag) {
+    if (argus_segment_writable(segment))
+        argus_store(&segment->phases[index].flags, segment->phases[index].flags | flag);
+}
+
 /* Collectives of one communicator, whatever their operation, share their
  * sequence numbers. */
 static unsigned find_communicator(const struct argus_segment *segment, const struct argus_collective *wanted) {
@@ -190,6 +195,15 @@ static uint64_t compute_and_host(const struct argus_segment *segment) {
     return busy;
 }
 
+static void write_work(struct argus_segment *segment) {
+    uint64_t ordinal = segment->completed_iterations;
+    struct argus_work_iteration *slot = &segment->work_iterations[(ordinal - 1) % ARGUS_ITERATION_SLOTS];
+    uint64_t seq = argus_sequence_begin(&slot->seq);
+    slot->ordinal = ordinal;
+    memcpy(slot->amount, segment->work_done, sizeof slot->amount);
+    argus_sequence_end(&slot->seq, seq);
+}
+
 void argus_segment_end_iteration(struct argus_segment *segment, uint64_t iteration, uint64_t end,
                                  uint64_t wall, uint64_t busy) {
     if (!argus_segment_writable(segment))
@@ -217,6 +231,8 @@ void argus_segment_end_iteration(struct argus_segment *segment, uint64_t iterati
         };
     }
     argus_sequence_end(&slot->seq, seq);
+    if (segment->work_used != 0)
+        write_work(segment);
 
     argus_histogram_add(segment->iteration_seconds, wall);
     argus_store(&state->iteration_sum, state->iteration_sum + wall);
@@ -230,6 +246,7 @@ void argus_segment_end_iteration(struct argus_segment *segment, uint64_t iterati
 
 void argus_segment_reset_iteration(struct argus_segment *segment) {
     memset(segment->phase_ns, 0, sizeof segment->phase_ns);
+    memset(segment->work_done, 0, sizeof segment->work_done);
     for (unsigned i = 0; i < segment->collectives_used; i++) {
         segment->running[i].fastest = 0;
         segment->running[i].occurrences = 0;
@@ -272,6 +289,7 @@ int argus_segment_work(struct argus_segment *segment, struct argus_text unit, st
     if (i == ARGUS_MAX_WORK)
         return -1;
     argus_store_double(&segment->work[i].total, segment->work[i].total + amount);
+    segment->work_done[i] += amount;
     if (i == segment->work_used) {
         memcpy(&segment->work[i], &wanted, names);
         argus_publish(&segment->state->work_used, ++segment->work_used);

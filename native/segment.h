@@ -43,6 +43,7 @@ struct argus_segment {
     struct argus_collective *collectives;
     struct argus_iteration *iterations;
     struct argus_work *work;
+    struct argus_work_iteration *work_iterations;
     struct argus_source *sources;
     /* NULL where kernels are not traced. */
     struct argus_kernel *kernels;
@@ -55,6 +56,7 @@ struct argus_segment {
     uint64_t completed_iterations;
     uint64_t kind[ARGUS_MAX_PHASES];
     uint64_t phase_ns[ARGUS_MAX_PHASES]; /* of the iteration being recorded */
+    double work_done[ARGUS_MAX_WORK];    /* the same */
     uint64_t dropped;                    /* phases and collectives that found no record */
     unsigned communicator[ARGUS_MAX_COLLECTIVES]; /* first collective of the same communicator */
     uint64_t enqueued[ARGUS_MAX_COLLECTIVES];     /* indexed by communicator */
@@ -100,6 +102,8 @@ void argus_segment_identify(struct argus_segment *segment, const struct argus_id
 /* ARGUS_OTHER_PHASE when all are taken. */
 unsigned argus_segment_phase(struct argus_segment *segment, struct argus_text name, uint64_t kind);
 void argus_segment_set_kind(struct argus_segment *segment, unsigned index, uint64_t kind);
+/* flag: enum argus_phase_flag, added to those that it has. */
+void argus_segment_flag_phase(struct argus_segment *segment, unsigned index, uint64_t flag);
 
 /* -1 when all are taken. */
 int argus_segment_collective(struct argus_segment *segment, struct argus_text op, struct argus_text group,

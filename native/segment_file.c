@@ -73,6 +73,7 @@ static struct plan make_plan(int device, const struct argus_flight_sizes *flight
     place(&plan, ARGUS_SECTION_COLLECTIVES, sizeof(struct argus_collective), ARGUS_MAX_COLLECTIVES);
     place(&plan, ARGUS_SECTION_ITERATIONS, sizeof(struct argus_iteration), ARGUS_ITERATION_SLOTS);
     place(&plan, ARGUS_SECTION_WORK, sizeof(struct argus_work), ARGUS_MAX_WORK);
+    place(&plan, ARGUS_SECTION_WORK_ITERATIONS, sizeof(struct argus_work_iteration), ARGUS_ITERATION_SLOTS);
     place(&plan, ARGUS_SECTION_SOURCES, sizeof(struct argus_source), ARGUS_MAX_SOURCES);
     if (device) {
         place(&plan, ARGUS_SECTION_KERNELS, sizeof(struct argus_kernel), ARGUS_MAX_KERNEL_CLASSES);
@@ -101,6 +102,7 @@ static void find_sections(struct argus_segment *segment, const struct plan *plan
     segment->collectives = section(segment, plan, ARGUS_SECTION_COLLECTIVES);
     segment->iterations = section(segment, plan, ARGUS_SECTION_ITERATIONS);
     segment->work = section(segment, plan, ARGUS_SECTION_WORK);
+    segment->work_iterations = section(segment, plan, ARGUS_SECTION_WORK_ITERATIONS);
     segment->sources = section(segment, plan, ARGUS_SECTION_SOURCES);
     segment->kernels = section(segment, plan, ARGUS_SECTION_KERNELS);
     segment->device_state = section(segment, plan, ARGUS_SECTION_DEVICE);

@@ -41,7 +41,7 @@ class _Nothing:
 _NOTHING = _Nothing()
 
 
-def phase(name: str, kind: str | None = None) -> _Nothing:
+def phase(name: str, kind: str | None = None, data_dependent: bool = False) -> _Nothing:
     return _NOTHING
 
 
