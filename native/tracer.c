@@ -243,6 +243,34 @@ void argus_tracer_begin(unsigned phase) { push(&argus_tracer, phase, -1); }
 
 void argus_tracer_end(unsigned phase) { end(phase, -1); }
 
+uint64_t argus_tracer_now(void) { return clock_now(); }
+
+/* Another thread waits for its peers, and loses nothing by what happens in this one. */
+static int waits_elsewhere(const struct argus_tracer *t) {
+    if (t->depth == 0)
+        return 0;
+    const struct argus_open *top = &t->open[t->depth - 1];
+    uint64_t kind = t->segment->kind[top->phase];
+    return (kind == ARGUS_KIND_COMMUNICATION || kind == ARGUS_KIND_MIXED) &&
+           !pthread_equal(top->thread, pthread_self());
+}
+
+void argus_tracer_past(unsigned phase, uint64_t begin) {
+    struct argus_tracer *t = &argus_tracer;
+    uint64_t now = clock_now();
+    if (begin < t->last)
+        begin = t->last; /* what was told since then has been accounted for */
+    if (t->pauses != 0 || begin >= now || waits_elsewhere(t))
+        return;
+    settle(t, begin);
+    t->last = now;
+    t->segment->phase_ns[phase] += now - begin;
+    argus_segment_count_phase(t->segment, phase, now - begin);
+    record(t, ARGUS_FLIGHT_PHASE, 0, phase, 0, begin, now, now - begin);
+    t->events++;
+    publish_source(t);
+}
+
 void argus_tracer_begin_collective(unsigned phase, int collective, uint64_t bytes) {
     struct argus_tracer *t = &argus_tracer;
     uint64_t sequence = collective < 0 ? 0 : argus_segment_enqueue(t->segment, (unsigned)collective);

@@ -83,6 +83,10 @@ void argus_tracer_end(unsigned phase);
 void argus_tracer_begin_collective(unsigned phase, int collective, uint64_t bytes);
 void argus_tracer_end_collective(unsigned phase, int collective);
 void argus_tracer_drop(void);
+/* The time since `begin` was spent in this phase, which is told only now: what was
+ * on top then gives it away, and no kernel was launched meanwhile. */
+void argus_tracer_past(unsigned phase, uint64_t begin);
+uint64_t argus_tracer_now(void);
 
 void argus_tracer_begin_iteration(uint64_t token);
 /* number: NULL: the one after the last.  failed: it was not completed and is forgotten. */
