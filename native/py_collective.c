@@ -19,7 +19,7 @@ typedef struct {
 typedef struct {
     PyObject_HEAD
     channel_object *channel;
-    uint64_t bytes;
+    uint64_t bytes, sequence; /* sequence 0: counted here */
     unsigned generation; /* of the last enter, and what it began */
     int index;
     unsigned phase_index;
@@ -97,6 +97,8 @@ static PyObject *collective_enter(PyObject *object, PyObject *Py_UNUSED(unused))
         argus_lock();
         if (self->index < 0)
             argus_tracer_drop();
+        else if (self->sequence != 0)
+            argus_segment_precede(argus_tracer.segment, (unsigned)self->index, self->sequence);
         argus_tracer_begin_collective(self->phase_index, self->index, self->bytes);
         argus_unlock();
     }
@@ -113,8 +115,9 @@ static PyObject *collective_exit(PyObject *object, PyObject *const *Py_UNUSED(ar
     Py_RETURN_NONE;
 }
 
-enum { OP, GROUP, GROUP_ID, BYTES, MEMBERS, NODES, PEER, ARGUMENTS };
-static const char *const argument_names[] = {"op", "group", "group_id", "bytes", "members", "nodes", "peer", NULL};
+enum { OP, GROUP, GROUP_ID, BYTES, MEMBERS, NODES, PEER, SEQUENCE, ARGUMENTS };
+static const char *const argument_names[] = {"op", "group", "group_id", "bytes", "members", "nodes", "peer", "sequence",
+                                             NULL};
 
 /* What one of the calls says of the communicator stands for all; the first one that says it. */
 static void take_size(channel_object *self, PyObject *const *given) {
@@ -174,7 +177,7 @@ static PyObject *collective(PyObject *Py_UNUSED(module), PyObject *const *args, 
                             PyObject *keywords) {
     static PyObject *world, *other;
     PyObject *given[ARGUMENTS] = {NULL};
-    uint64_t bytes = 0;
+    uint64_t bytes = 0, sequence = 0;
     if ((world == NULL && (world = PyUnicode_InternFromString("world")) == NULL) ||
         (other == NULL && (other = PyUnicode_InternFromString("other")) == NULL))
         return NULL;
@@ -183,13 +186,14 @@ static PyObject *collective(PyObject *Py_UNUSED(module), PyObject *const *args, 
     if (argus_bind("collective", args, count, keywords, argument_names, given) < 0)
         return NULL;
     argus_take_count("collective(bytes=)", given[BYTES], &bytes);
+    argus_take_count("collective(sequence=)", given[SEQUENCE], &sequence);
     if (given[OP] == NULL)
         return PyErr_Format(PyExc_TypeError, "collective() needs an operation");
     PyObject *channel = find_channel(given);
     if (channel == NULL && PyErr_ExceptionMatches(PyExc_TypeError)) {
         PyErr_Clear();
         argus_report("collective(): op, group and group_id are str, peer is a rank; what is not counts as other");
-        PyObject *const instead[ARGUMENTS] = {other, world, Py_None, NULL, NULL, NULL, Py_None};
+        PyObject *const instead[ARGUMENTS] = {other, world, Py_None, NULL, NULL, NULL, Py_None, NULL};
         channel = find_channel(instead);
     }
     if (channel == NULL)
@@ -203,6 +207,7 @@ static PyObject *collective(PyObject *Py_UNUSED(module), PyObject *const *args, 
     }
     self->channel = (channel_object *)channel;
     self->bytes = bytes;
+    self->sequence = sequence;
     self->generation = 0;
     return (PyObject *)self;
 }
@@ -241,11 +246,12 @@ static PyType_Spec collective_spec = {"argus._native.Collective", sizeof(collect
                                       Py_TPFLAGS_DEFAULT | Py_TPFLAGS_DISALLOW_INSTANTIATION, collective_slots};
 static PyMethodDef functions[] = {
     {"collective", (PyCFunction)(void (*)(void))collective, METH_FASTCALL | METH_KEYWORDS,
-     "collective(op, group='world', group_id=None, bytes=0, members=None, nodes=None, peer=None)\n--\n\n"
+     "collective(op, group='world', group_id=None, bytes=0, members=None, nodes=None, peer=None, sequence=None)\n--\n\n"
      "A communication phase named op, and what is known of the collective: context manager or decorator.\n\n"
      "group is dp, tp, pp, ep, edp, cp or world; group_id None: <group>-<lowest rank of this rank's group>,\n"
      "from the parallel coordinates, or <group>-<low>-<high> of this rank and `peer` (send, recv).\n"
-     "bytes is the payload; members and nodes are how many ranks and nodes take part."},
+     "bytes is the payload; members and nodes are how many ranks and nodes take part.\n"
+     "sequence is the operation's number in its communicator, from 1; None: counted here."},
     {NULL, NULL, 0, NULL},
 };
 

@@ -151,6 +151,10 @@ void argus_segment_count_collective(struct argus_segment *segment, unsigned inde
     }
 }
 
+void argus_segment_precede(struct argus_segment *segment, unsigned index, uint64_t sequence) {
+    segment->enqueued[segment->communicator[index]] = sequence - 1;
+}
+
 uint64_t argus_segment_enqueue(struct argus_segment *segment, unsigned index) {
     uint64_t sequence = ++segment->enqueued[segment->communicator[index]];
     if (argus_segment_writable(segment))
