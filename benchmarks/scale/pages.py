@@ -1,0 +1,122 @@
+"""Every page that every node serves at every scrape, rendered by the exporter's own code."""
+
+from __future__ import annotations
+
+import gzip
+import multiprocessing
+import os
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import BinaryIO
+
+import numpy as np
+
+from argus.drill.timing import Iteration
+from argus.exporter.exposition.classic import Classic
+from argus.exporter.exposition.negotiate import OPENMETRICS, PROTOBUF, Format
+from benchmarks.scale.job import Job, Node
+
+FORMATS: dict[str, Format] = {"text": OPENMETRICS, "protobuf": PROTOBUF}
+INTERVAL = 15.0
+"""Seconds between scrapes."""
+
+
+@dataclass(frozen=True)
+class Target:
+    """One node of one job."""
+
+    job: int
+    node: int
+    name: str
+
+
+def targets(jobs: Sequence[Job]) -> list[Target]:
+    """All nodes of all jobs."""
+    return [
+        Target(number, node, f"{job.run_id}-node{node}")
+        for number, job in enumerate(jobs)
+        for node in range(job.topology.nodes)
+    ]
+
+
+@dataclass
+class Book:
+    """Pages in a file.
+
+    Attributes:
+        path: The file.
+        index: (targets, scrapes, 2): where a page begins in it, and its length.
+        offsets: (targets,): seconds from the beginning to a target's first scrape.
+        content_type: Of all pages.
+    """
+
+    path: Path
+    index: np.ndarray
+    offsets: np.ndarray
+    content_type: str
+
+    @property
+    def scrapes(self) -> int:
+        return self.index.shape[1]
+
+
+_Work = tuple[list[Job], list[list[Iteration]], list[Target], np.ndarray, int, Format]
+_work: _Work | None = None
+"""What the worker processes inherit by forking."""
+
+
+def _render(number: int) -> list[bytes]:
+    """All pages of one target."""
+    assert _work is not None
+    jobs, timelines, everyone, offsets, scrapes, format_ = _work
+    target = everyone[number]
+    node = Node(jobs[target.job], timelines[target.job], target.node)
+    try:
+        moments = offsets[number] + INTERVAL * np.arange(scrapes)
+        return [
+            gzip.compress(format_.encode(node.families(float(now)), Classic.ITERATIONS), 6, mtime=0)
+            for now in moments
+        ]
+    finally:
+        node.close()
+
+
+def render(
+    jobs: list[Job],
+    offsets: np.ndarray,
+    scrapes: int,
+    format_: Format,
+    path: Path,
+    progress: Callable[[str], None] = lambda text: None,
+) -> Book:
+    """Render all pages into a file.
+
+    Args:
+        jobs: What is served.
+        offsets: (targets,): seconds from the beginning to each target's first scrape.
+        scrapes: How many pages of each target.
+        format_: Their format.
+        path: The file.
+        progress: Told how far it is.
+    """
+    global _work
+    everyone = targets(jobs)
+    progress("computing the jobs' iterations")
+    timelines = [job.timeline(scrapes * INTERVAL) for job in jobs]
+    _work = (jobs, timelines, everyone, offsets, scrapes, format_)
+    index = np.zeros((len(everyone), scrapes, 2), np.int64)
+    try:
+        with path.open("wb") as file, multiprocessing.get_context("fork").Pool(os.cpu_count()) as pool:
+            for number, pages in enumerate(pool.imap(_render, range(len(everyone)), chunksize=4)):
+                _append(file, index[number], pages)
+                progress(f"rendering the pages of {number + 1} of {len(everyone)} nodes")
+    finally:
+        _work = None
+    return Book(path, index, offsets, format_.content_type)
+
+
+def _append(file: BinaryIO, index: np.ndarray, pages: list[bytes]) -> None:
+    for scrape, page in enumerate(pages):
+        index[scrape] = file.tell(), len(page)
+        file.write(page)
