@@ -52,11 +52,12 @@ def _job() -> tuple[MemorySource, int]:
             for phase, duration in rank_phases:
                 rank.observe_phase(phase, duration + 1_000_000 * iteration)
             rank.observe_collective(sync, 50_000_000 + 1_000_000 * iteration, 4_000_000)
+            rank.work("tokens", "", 8_192)
+            rank.work("tokens", "forward", 0.25)
             end += SECOND
             rank.end_iteration(100 + iteration, end, 700_000_000 + 1_000_000 * iteration)
         rank.sequence(sync, 5, 4 + number)
-        rank.work("tokens", "", 40_960)
-        rank.work("tokens", "forward", 0.5)
+        rank.data_dependent(0)
         ranks.append(rank)
     ranks[0].open_phase(0, now + 6 * SECOND)
     ranks[1].pause("checkpoint", now + 7 * SECOND)

@@ -64,6 +64,10 @@ PHASE_SECONDS = _rank(
     "argus_phase_seconds", "histogram",
     "Exclusive time of one occurrence of a phase.", "phase", "kind",
 )  # fmt: skip
+PHASE_DATA_DEPENDENT = _rank(
+    "argus_phase_data_dependent", "gauge",
+    "Marks a phase whose time depends on the rank's data, the value is always 1.", "phase", "kind",
+)  # fmt: skip
 PHASE_OPEN = _rank(
     "argus_phase_open_seconds", "gauge",
     "Age of the innermost open phase, or of the declared pause (kind pause), once older than 10 s.",
@@ -117,6 +121,15 @@ WINDOW_PHASE_SECONDS = _rank(
     "argus_window_phase_seconds", "summary",
     "Exclusive time per iteration spent in the phase, over the window.",
     "phase", "kind", quantiles=_SPREAD,
+)  # fmt: skip
+WINDOW_WORK = _rank(
+    "argus_window_work", "gauge",
+    "Units of work in the window's typical iteration.", "unit", "phase",
+)  # fmt: skip
+WINDOW_WORK_SECONDS = _rank(
+    "argus_window_work_seconds", "summary",
+    "Time of one unit of work in the phase that it was reported for, by iteration of the window.",
+    "unit", "phase", "kind", quantiles=("0.0", "0.5"),
 )  # fmt: skip
 WINDOW_COLLECTIVE_SECONDS = _rank(
     "argus_window_collective_seconds", "summary",

@@ -48,6 +48,7 @@ RECORDS: Final[dict[str, np.dtype[Any]]] = {
     "COLLECTIVES": _dtype("collective"),
     "ITERATIONS": _dtype("iteration"),
     "WORK": _dtype("work"),
+    "WORK_ITERATIONS": _dtype("work_iteration"),
     "SOURCES": _dtype("source"),
     "KERNELS": _dtype("kernel"),
     "DEVICE": _dtype("device"),

@@ -80,6 +80,7 @@ def read(snapshot: Bytes, now_ns: int) -> RankState:
         work=_work(sections.get(layout.SECTIONS["WORK"]), int(state["work_used"]), skipped),
         sources=_sources(sections.get(layout.SECTIONS["SOURCES"]), int(state["sources_used"]), skipped),
         slots=_slots(ring, skipped),
+        work_slots=_work_slots(sections.get(layout.SECTIONS["WORK_ITERATIONS"]), skipped),
         skipped=skipped.count,
     )
     return device.merge(host, device.read(sections))
@@ -161,7 +162,8 @@ def _phases(records: npt.NDArray[Any] | None, used: int, skipped: _Skipped) -> t
         if not name or kind >= len(KINDS) or seconds is None or (name, KINDS[kind]) in result:
             skipped.add()
             continue
-        result[name, KINDS[kind]] = Phase(index, name, KINDS[kind], seconds)
+        marked = bool(int(record["flags"]) & layout.CONSTANTS["PHASE_DATA_DEPENDENT"])
+        result[name, KINDS[kind]] = Phase(index, name, KINDS[kind], seconds, marked)
     return tuple(result.values())
 
 
@@ -188,13 +190,13 @@ def _collectives(records: npt.NDArray[Any] | None, used: int, skipped: _Skipped)
 
 def _work(records: npt.NDArray[Any] | None, used: int, skipped: _Skipped) -> tuple[Work, ...]:
     result: dict[tuple[str, str], Work] = {}
-    for _, record in _used(records, min(used, layout.CONSTANTS["MAX_WORK"])):
+    for index, record in _used(records, min(used, layout.CONSTANTS["MAX_WORK"])):
         key = (_text(record["unit"]), _text(record["phase"]))
         total = float(record["total"])
         if not key[0] or not np.isfinite(total) or total < 0 or key in result:
             skipped.add()
             continue
-        result[key] = Work(*key, total)
+        result[key] = Work(*key, total, index)
     return tuple(result.values())
 
 
@@ -252,6 +254,21 @@ def _slots(ring: npt.NDArray[Any], skipped: _Skipped) -> npt.NDArray[Any]:
     slots = ring[sane]
     ordered: npt.NDArray[Any] = slots[np.argsort(slots["ordinal"])]
     return ordered
+
+
+def _work_slots(ring: npt.NDArray[Any] | None, skipped: _Skipped) -> npt.NDArray[Any]:
+    """Work by iteration, as far as it makes sense; empty where the writer keeps none."""
+    if ring is None:
+        return np.zeros(0, layout.RECORDS["WORK_ITERATIONS"])
+    written = ring["ordinal"] != 0
+    sane = (
+        written
+        & (ring["seq"] & np.uint64(1) == 0)
+        & (np.isfinite(ring["amount"]) & (ring["amount"] >= 0)).all(axis=1)
+    )
+    skipped.add(int(np.count_nonzero(written & ~sane)))
+    slots: npt.NDArray[Any] = ring[sane]
+    return slots
 
 
 def _sane_collectives(records: npt.NDArray[Any]) -> npt.NDArray[np.bool_]:

@@ -76,12 +76,16 @@ class Durations:
 
 @dataclass(frozen=True)
 class Phase:
-    """A named interval; ``index`` is its column in the iterations' ``phase``."""
+    """A named interval; ``index`` is its column in the iterations' ``phase``.
+
+    ``data_dependent``: the user says that its time depends on the rank's data.
+    """
 
     index: int
     name: str
     kind: str
     seconds: Durations
+    data_dependent: bool = False
 
 
 @dataclass(frozen=True)
@@ -102,11 +106,15 @@ class Collective:
 
 @dataclass(frozen=True)
 class Work:
-    """Units of work done; ``phase`` is empty where they are the iteration's own."""
+    """Units of work done; ``phase`` is empty where they are the iteration's own.
+
+    ``index`` is their column in the work iterations' ``amount``.
+    """
 
     unit: str
     phase: str
     total: float
+    index: int
 
 
 @dataclass(frozen=True)
@@ -145,6 +153,7 @@ class RankState:
         iteration_sum_ns, busy_sum_ns: Cumulative over the completed iterations.
         open: What is open now, a declared pause before a phase.
         slots: Structured array of the ring's valid iterations, oldest first.
+        work_slots: Structured array of the work done in iterations (``ordinal``, ``amount``), unordered.
         skipped: Records that were left out because they made no sense.
         device: What its kernels say; None where none were traced. Phases and slots then hold device
             seconds (``argus.segment.device``).
@@ -168,6 +177,7 @@ class RankState:
     work: tuple[Work, ...]
     sources: tuple[Source, ...]
     slots: npt.NDArray[Any]
+    work_slots: npt.NDArray[Any]
     skipped: int
     device: Device | None = None
 

@@ -13,11 +13,14 @@ from typing import Any, NamedTuple
 import numpy as np
 import numpy.typing as npt
 
-from argus.segment.state import Collective, Phase, RankState
+from argus.segment.state import Collective, Phase, RankState, Work
 
 SPAN_NS = 10_000_000_000
 LEAST = 4
 MOST = 64
+
+_LEAST_WORK = 1e-100
+"""Less is none: quotients stay finite."""
 
 
 class Spread(NamedTuple):
@@ -45,6 +48,19 @@ class CollectiveWindow(NamedTuple):
     bandwidth: float | None
 
 
+class WorkWindow(NamedTuple):
+    """Units of work over the window, iteration by iteration.
+
+    Attributes:
+        amount: Units in the typical iteration.
+        paces: For each kind of the phase that they were reported for: seconds per unit, in the fastest
+            and the typical iteration; empty for the iteration's own work.
+    """
+
+    amount: float
+    paces: list[tuple[Phase, tuple[float, float]]]
+
+
 class Window(NamedTuple):
     """The window of one rank.
 
@@ -55,6 +71,7 @@ class Window(NamedTuple):
         phases: Time per iteration spent in each phase, 0 in iterations without it; phases that took
             no time in the whole window are left out.
         collectives: Those that occurred.
+        work: What was reported, if anything was in at least four of the iterations.
     """
 
     iterations: int
@@ -62,6 +79,7 @@ class Window(NamedTuple):
     busy: Spread | None
     phases: list[tuple[Phase, Spread]]
     collectives: list[tuple[Collective, CollectiveWindow]]
+    work: list[tuple[Work, WorkWindow]]
 
 
 def window(state: RankState) -> Window | None:
@@ -85,6 +103,7 @@ def window(state: RankState) -> Window | None:
             if spread.slowest > 0
         ],
         collectives=_collectives(state, slots),
+        work=_work(state, slots),
     )
 
 
@@ -100,6 +119,35 @@ def _spreads(table: npt.NDArray[np.uint64]) -> list[Spread]:
 def _seconds(nanoseconds: npt.NDArray[np.float64]) -> npt.NDArray[np.float64]:
     # Rounded to whole nanoseconds: nine decimals at most in the exposition.
     return np.rint(nanoseconds) / 1e9
+
+
+def _work(state: RankState, slots: npt.NDArray[Any]) -> list[tuple[Work, WorkWindow]]:
+    """Iterations without work or without time in the phase have no pace, and are left out of it."""
+    if not state.work:
+        return []
+    _, left, right = np.intersect1d(slots["ordinal"], state.work_slots["ordinal"], return_indices=True)
+    if len(left) < LEAST:
+        return []
+    seconds, amounts = slots["phase"][left], state.work_slots["amount"][right]
+    result = []
+    for work in state.work:
+        amount = amounts[:, work.index]
+        paces = []
+        for phase in state.phases:
+            if phase.name != work.phase or phase.kind not in ("compute", "host"):
+                continue
+            own = seconds[:, phase.index]
+            both = (amount > _LEAST_WORK) & (own > 0)
+            if np.count_nonzero(both) >= LEAST:
+                pace = own[both] / amount[both] / 1e9
+                paces.append((phase, (_significant(pace.min()), _significant(np.median(pace)))))
+        result.append((work, WorkWindow(_significant(np.median(amount)), paces)))
+    return result
+
+
+def _significant(value: float) -> float:
+    """To nine digits: more are noise, and compress badly."""
+    return float(f"{value:.9g}")
 
 
 def _collectives(state: RankState, slots: npt.NDArray[Any]) -> list[tuple[Collective, CollectiveWindow]]:

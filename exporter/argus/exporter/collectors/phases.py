@@ -13,7 +13,7 @@ OPEN_AFTER_S = 10.0
 
 
 def collect(rank: Rank) -> Iterator[Point]:
-    """Histograms of phases that occurred, and the age of the open phase or pause once it is long."""
+    """Histograms and marks of phases that occurred, and the age of what has been open for long."""
     if not rank.up:
         return
     state = rank.state
@@ -21,6 +21,8 @@ def collect(rank: Rank) -> Iterator[Point]:
     for phase in state.phases:
         if phase.seconds.count:
             yield Point(catalogue.PHASE_SECONDS, (*labels, phase.name, phase.kind), histogram(phase.seconds))
+            if phase.data_dependent:
+                yield Point(catalogue.PHASE_DATA_DEPENDENT, (*labels, phase.name, phase.kind), 1)
     if state.open is not None:
         age = seconds_since(state.open.begin_ns, state.now_ns)
         if age > OPEN_AFTER_S:

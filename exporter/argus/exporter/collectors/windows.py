@@ -34,6 +34,14 @@ def collect(rank: Rank) -> Iterator[Point]:
             (*labels, phase.name, phase.kind),
             Summary(spread, phase.seconds.sum_ns / 1e9, completed),
         )
+    for work, done in window.work:
+        yield Point(catalogue.WINDOW_WORK, (*labels, work.unit, work.phase), done.amount)
+        for phase, pace in done.paces:
+            yield Point(
+                catalogue.WINDOW_WORK_SECONDS,
+                (*labels, work.unit, phase.name, phase.kind),
+                Summary(pace, phase.seconds.sum_ns / 1e9, round(work.total)),
+            )
     for collective, values in window.collectives:
         own = (*labels, collective.op, collective.group, collective.group_id)
         seconds = collective.seconds
