@@ -17,6 +17,7 @@ from typing import Any
 
 from argus import _native
 from argus.nvtx import injection
+from argus.stalls import Watch
 from argus.tracer import arguments, kernels
 from argus.tracer.arguments import ArgumentError
 from argus.tracer.cost import cost_of_a_phase
@@ -52,6 +53,7 @@ class _Session:
     segment: _native.Segment
     pid: int
     ending: Ending | None = None
+    stalls: Watch | None = None
 
     def resolve(self, group: str, peer: int | None) -> tuple[str, int, int]:
         """Names a communicator, for the tracer."""
@@ -203,6 +205,7 @@ def _start(identity: Identity, topology: Topology) -> None:
         if complaint:
             report(complaint)
     session.ending = Ending(finish)
+    session.stalls = Watch(report, os.environ)
 
 
 def _turn_off(reason: str) -> None:
@@ -224,6 +227,8 @@ def finish() -> None:
     try:
         if session.ending is not None:
             session.ending.forget()
+        if session.stalls is not None:
+            session.stalls.close()
         _native.stop("failed" if failed else "ended")
     except Exception as error:
         report(f"the end of tracing failed: {error}")
