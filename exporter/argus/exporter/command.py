@@ -19,15 +19,19 @@ from argus.exporter.flight.store import default_directory
 from argus.exporter.lifecycle import RETENTION_S
 from argus.exporter.limits import affordable_segments
 from argus.exporter.registry import COLLECTORS, Registry
-from argus.exporter.service import Exporter, Options, SnapshotOptions, file_source
+from argus.exporter.service import Exporter, Options, SnapshotOptions, file_source, watch_gpus
 from argus.exporter.web.config import WebConfigError
 from argus.exporter.web.server import DEFAULT_PORT, AddressError
+from argus.hardware.gpus import INTERVAL_S
 from argus.segment.files import DEFAULT_BASE
 
 _LOG = logging.getLogger("argus.exporter")
 
 LINGER_S = 20.0
 """More than a scrape interval of 15 s, less than the 30 s that Kubernetes gives a pod to end."""
+
+_ONCE_S = 5.0
+"""How long --once waits for GPUs."""
 
 _LEFT_OUT = {
     "identity": "who ranks are and whether they are alive; alerts need it",
@@ -38,6 +42,7 @@ _LEFT_OUT = {
     "work": "tokens, samples and what else the script reports",
     "windows": "summaries of recent iterations; alerts need it",
     "tracer": "what tracing costs and drops",
+    "gpu": "clocks, throttling, memory errors and links of the GPUs",
     "segments": "how many segments there are, and ranks that have ended; alerts need it",
     "process": "the exporter's own CPU time and memory",
     "snapshots": "how many snapshots alerts led to",
@@ -108,6 +113,10 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
             f"--no-collector.{name}", dest="disabled", action="append_const", const=name,
             help=f"leave out {_LEFT_OUT[name]}",
         )  # fmt: skip
+    collectors.add_argument(
+        "--gpu.interval", dest="gpu_interval", type=_interval, default=INTERVAL_S, metavar="SECONDS",
+        help=f"how often GPUs are read, whatever the scrapes do (default {INTERVAL_S:.0f})",
+    )  # fmt: skip
     parser.add_argument("--once", action="store_true", help="print one scrape and exit")
     parser.add_argument(
         "--log.level", dest="log_level", default="info", choices=("debug", "info", "warn", "error"),
@@ -164,6 +173,7 @@ def run(args: argparse.Namespace) -> int:
         retention_s=args.retention_s,
         classic=args.classic,
         disabled=args.disabled or (),
+        gpu_interval_s=args.gpu_interval,
         trace=args.trace,
         snapshots=SnapshotOptions(
             args.snapshots, args.snapshots_most, args.snapshots_bytes, args.snapshots_interval
@@ -172,7 +182,10 @@ def run(args: argparse.Namespace) -> int:
         else None,
     )
     if args.once:
-        registry = Registry(file_source(options), disabled=options.disabled, version=__version__)
+        gpus = watch_gpus(options)
+        if gpus is not None:
+            gpus.wait(_ONCE_S)
+        registry = Registry(file_source(options), disabled=options.disabled, gpus=gpus, version=__version__)
         sys.stdout.buffer.write(text.encode(registry.collect(), classic=options.classic))
         return 0
     return _serve(options, args.linger)
@@ -234,6 +247,13 @@ def _seconds(text_: str) -> float:
         value = -1.0
     if not 0 <= value < 1e9:
         raise argparse.ArgumentTypeError(f"{text_!r} is not a number of seconds")
+    return value
+
+
+def _interval(text_: str) -> float:
+    value = _seconds(text_)
+    if value < 1:
+        raise argparse.ArgumentTypeError(f"{text_!r} is too often; take 1 s at least")
     return value
 
 

@@ -12,20 +12,42 @@ import threading
 import time
 from collections.abc import Callable, Collection, Iterable, Mapping
 from functools import partial
+from typing import Protocol
 
 from argus import _native, catalogue
 from argus.exporter.collectors import RANK_COLLECTORS, RankCollector, node
 from argus.exporter.exposition.families import Family, Point, group
-from argus.exporter.sources import RankSource, Scan, merge
+from argus.exporter.sources import Rank, RankSource, Scan, merge
 
 _LOG = logging.getLogger(__name__)
 
 _REPEAT_S = 600.0
 """The same kind of failure is logged again after this time."""
 
-NODE_COLLECTORS = ("segments", "process", "snapshots")
+NODE_COLLECTORS = ("gpu", "segments", "process", "snapshots")
 COLLECTORS = (*RANK_COLLECTORS, *NODE_COLLECTORS)
 """Names of all collectors."""
+
+
+class CollectorError(Exception):
+    """A collector that knows what is wrong; the message is all that there is to say."""
+
+
+class GpuSource(Protocol):
+    """Knows the node's GPUs, see ``argus.hardware.gpus``."""
+
+    @property
+    def present(self) -> bool:
+        """Whether there is anything to tell."""
+        ...
+
+    def points(self, ranks: Iterable[Rank]) -> Iterable[Point]:
+        """Their series, labelled by the rank that uses each."""
+        ...
+
+    def check(self) -> Iterable[Point]:
+        """No series; raises ``CollectorError`` where some are missing."""
+        ...
 
 
 class Registry:
@@ -36,6 +58,7 @@ class Registry:
         collectors: Rank collectors by name.
         disabled: Names from ``COLLECTORS`` that do not run.
         snapshots: Returns the metrics of the receiver of alerts, where there is one.
+        gpus: The node's GPUs, where they are watched.
         version: For ``argus_exporter_build_info``; None leaves the exporter's own metrics out, as a
             replay's lock-step scrapes need.
     """
@@ -46,12 +69,14 @@ class Registry:
         collectors: Mapping[str, RankCollector] = RANK_COLLECTORS,
         disabled: Collection[str] = (),
         snapshots: Callable[[], Iterable[Point]] | None = None,
+        gpus: GpuSource | None = None,
         version: str | None = None,
     ) -> None:
         self._sources = sources
         self._rank_collectors = {k: v for k, v in collectors.items() if k not in disabled}
         self._disabled = frozenset(disabled)
         self._snapshots = snapshots
+        self._gpus = gpus if "gpu" not in disabled else None
         self._version = version
         self._process = node.Process()
         self._lock = threading.Lock()
@@ -72,6 +97,8 @@ class Registry:
         for name, collector in self._rank_collectors.items():
             parts = [partial(collector, rank) for rank in scan.ranks]
             self._run(points, name, parts)
+        if self._gpus is not None and self._gpus.present:
+            self._run(points, "gpu", [partial(self._gpus.points, scan.ranks), self._gpus.check])
         if self._version is not None:
             if "segments" not in self._disabled:
                 points.extend(node.segments(scan))
@@ -110,6 +137,10 @@ class Registry:
     def _report(self, name: str, error: Exception) -> None:
         now = time.monotonic()
         kind = (name, type(error).__name__)
-        if now - self._failures.get(kind, float("-inf")) >= _REPEAT_S:
-            self._failures[kind] = now
+        if now - self._failures.get(kind, float("-inf")) < _REPEAT_S:
+            return
+        self._failures[kind] = now
+        if isinstance(error, CollectorError):
+            _LOG.warning("collector %s: %s", name, error)
+        else:
             _LOG.error("collector %s failed, its metrics are missing: %r", name, error, exc_info=error)

@@ -21,6 +21,7 @@ from argus.exporter.sources import RankSource
 from argus.exporter.web.pages import Pages
 from argus.exporter.web.server import DEFAULT_PORT, Server
 from argus.exporter.web.settings import Settings
+from argus.hardware.gpus import INTERVAL_S, Gpus
 from argus.segment.files import base_directory
 
 _LOG = logging.getLogger(__name__)
@@ -58,6 +59,7 @@ class Options:
         retention_s: How long a dead rank stays announced.
         classic: Which histograms carry classic buckets.
         disabled: Collectors that do not run.
+        gpu_interval_s: Between two readings of a GPU.
         trace: Whether traces are served.
         snapshots: Where and how many snapshots are kept when alerts come; None: no alerts are taken.
     """
@@ -72,6 +74,7 @@ class Options:
     retention_s: float = RETENTION_S
     classic: Classic = Classic.ITERATIONS
     disabled: Collection[str] = ()
+    gpu_interval_s: float = INTERVAL_S
     trace: bool = True
     snapshots: SnapshotOptions | None = None
 
@@ -85,6 +88,11 @@ def file_source(options: Options) -> FileSource:
         total=options.total,
         own=own_inodes,
     )
+
+
+def watch_gpus(options: Options) -> Gpus | None:
+    """The node's GPUs, unless that collector is switched off."""
+    return None if "gpu" in options.disabled else Gpus(options.gpu_interval_s)
 
 
 def own_inodes() -> set[tuple[int, int]]:
@@ -114,10 +122,12 @@ class Exporter:
         self.files = file_source(options)
         sources = (*extra, self.files)
         receiver = _receiver(options.snapshots, sources)
+        self._gpus = watch_gpus(options)
         self.registry = Registry(
             *sources,
             disabled=options.disabled,
             snapshots=receiver.points if receiver is not None else None,
+            gpus=self._gpus,
             version=__version__,
         )
         self._ready = threading.Event()
@@ -138,6 +148,8 @@ class Exporter:
         except BaseException:
             for server in self.servers:
                 server.server_close()
+            if self._gpus is not None:
+                self._gpus.close()
             raise
         self._threads = [
             threading.Thread(target=server.serve_forever, name="argus-exporter-web", daemon=True)
@@ -178,6 +190,8 @@ class Exporter:
             server.wait_for_answers()
         for thread in self._threads:
             thread.join(timeout=5)
+        if self._gpus is not None:
+            self._gpus.close()
         self.files.close()
 
     def __enter__(self) -> Exporter:

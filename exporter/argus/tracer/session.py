@@ -18,7 +18,7 @@ from typing import Any
 from argus import _native
 from argus.nvtx import injection
 from argus.stalls import Watch
-from argus.tracer import arguments, kernels
+from argus.tracer import arguments, gpu, kernels
 from argus.tracer.arguments import ArgumentError
 from argus.tracer.cost import cost_of_a_phase
 from argus.tracer.ending import Ending
@@ -54,16 +54,20 @@ class _Session:
     pid: int
     ending: Ending | None = None
     stalls: Watch | None = None
+    gpu_known: bool = False
 
     def resolve(self, group: str, peer: int | None) -> tuple[str, int, int]:
         """Names a communicator, for the tracer."""
         return self.topology.communicator(group, peer)
 
     def iterated(self, _count: int) -> None:
-        """Called after each of the first iterations: Megatron may have come up since."""
+        """Called after each of the first iterations: Megatron or CUDA may have come up since."""
         if self.topology.refresh():
             self.segment.identify(role=self.topology.role, **asdict(self.topology.coordinates))
             _native.refresh()
+        if not self.gpu_known and (found := gpu.find()) is not None:
+            self.gpu_known = True
+            self.segment.identify(gpu_uuid=found.uuid, pci_bus_id=found.pci_bus_id)
 
 
 def init(
@@ -206,6 +210,12 @@ def _start(identity: Identity, topology: Topology) -> None:
             report(complaint)
     session.ending = Ending(finish)
     session.stalls = Watch(report, os.environ)
+
+
+def current() -> _Session | None:
+    """The running tracer of this process, for integrations."""
+    session = _session
+    return session if session is not None and session.pid == os.getpid() else None
 
 
 def _turn_off(reason: str) -> None:
