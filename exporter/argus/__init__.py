@@ -23,6 +23,7 @@ from argus import _absent
 if TYPE_CHECKING:
     from argus import torch
     from argus._native import collective, iteration, pause, phase, work
+    from argus.stalls.data import data
     from argus.tracer.session import finish, init, status
 else:
     try:
@@ -31,13 +32,14 @@ else:
         configure(report=lambda text: import_module("argus.tracer.session").report(text))
         del configure
     except Exception as error:  # a wrong architecture, a half-copied file: training goes on
-        from argus._absent import collective, finish, init, iteration, pause, phase, status, work
+        from argus._absent import collective, data, finish, init, iteration, pause, phase, status, work
 
         _absent.explain(error)
 
 __all__ = [
     "__version__",
     "collective",
+    "data",
     "finish",
     "init",
     "iteration",
@@ -55,6 +57,8 @@ def __getattr__(name: str) -> Any:
     """What costs time to import comes when it is asked for."""
     if name in ("init", "finish", "status"):
         value = _of_session(name)
+    elif name == "data":
+        value = import_module("argus.stalls.data").data
     elif name == "torch":
         value = import_module("argus.torch")
     elif name == "__version__":
