@@ -94,11 +94,14 @@ class TracedModel:
             or recorder.in_forward
             or model is None
             or core is None
-            or not core.training
-            or not torch.is_grad_enabled()
             or torch._C._current_graph_task_id() != -1  # recomputation inside backward
             or not recorder.on_loop_thread
         ):
+            return False
+        if not core.training:
+            recorder.evaluation_runs()
+            return False
+        if not torch.is_grad_enabled():
             return False
         self._inside = True
         broadcast = self._inner is not None and model._check_sync_bufs_pre_fwd()  # type: ignore[operator]

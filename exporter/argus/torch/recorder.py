@@ -6,7 +6,9 @@ The step is done when an optimizer stepped, or, because a loss scaler skips
 steps without a sign, when gradients are cleared after a backward pass.
 
 Between the last batch of an epoch and the first of the next the loop is in a
-declared pause: validation and checkpoints are nobody's slow iteration.
+declared pause: validation and checkpoints are nobody's slow iteration.  So it is
+in the middle of an epoch from the first call of a model in eval mode after a
+step to the next batch.
 """
 
 from __future__ import annotations
@@ -20,8 +22,8 @@ from typing import Any, Concatenate, ParamSpec
 
 import argus
 
-EPOCH_GAP = "evaluation"
-"""Kind of the pause between two passes over the data: what is mostly done there, and its limit."""
+EVALUATION = "evaluation"
+"""Kind of the pause between two passes over the data too: what is mostly done there, and its limit."""
 
 PHASE_KINDS = {
     "data_loading": "host",
@@ -112,11 +114,12 @@ class Recorder:
         """The loop asks for the next batch."""
         self._close_stale()
         self._end("optimizer")
-        if self._pause is not None:
-            self._end_pause()
-            self._begin_iteration()
-        elif self._step_done:
+        first = self._pause is not None and self._iteration is None  # of an epoch
+        self._end_pause()
+        if self._step_done:
             self._end_iteration()
+        if first:
+            self._begin_iteration()
         self._begin("data_loading")
 
     @_event
@@ -138,9 +141,19 @@ class Recorder:
         self._end("data_loading")
         if self._step_done:
             self._end_iteration()
-        if self._iteration is None and self._pause is None:
-            self._pause = argus.pause(EPOCH_GAP)
-            self._pause.__enter__()
+        if self._iteration is None:
+            self._begin_pause()
+
+    @_event
+    def evaluation_runs(self) -> None:
+        """A model in eval mode is called.
+
+        After the step and before the next batch that is an evaluation in the
+        middle of an epoch, a pause until the loop asks for that batch; where the
+        program has a phase open, it knows better what it does.
+        """
+        if self._step_done and self._fetches and not argus.status().get("open_phases"):
+            self._begin_pause()
 
     @_event
     def forward_begins(self, phase: str | None) -> None:
@@ -269,6 +282,11 @@ class Recorder:
         if self._iteration is not None:
             iteration, self._iteration = self._iteration, None
             iteration.__exit__(None, None, None)
+
+    def _begin_pause(self) -> None:
+        if self._pause is None:
+            self._pause = argus.pause(EVALUATION)
+            self._pause.__enter__()
 
     def _end_pause(self) -> None:
         if self._pause is not None:
