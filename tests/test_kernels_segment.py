@@ -236,6 +236,21 @@ def test_when_kernels_are_told_no_more_compute_is_unknown(traced: dict[str, Any]
     assert window.wall.typical >= 0.005
 
 
+def test_cudas_own_compilation_counts_where_the_host_has_compilations_too(traced: dict[str, Any]) -> None:
+    # CUDA compiled for 3 ms in each iteration; a host phase of that name, of microseconds, is there already.
+    snapshot = bytearray.fromhex(traced["segment"].replace(b"data_loading".hex(), b"jit_compile\0".hex()))
+    ring = directory(snapshot)[1][layout.SECTIONS["DEVICE_ITERATIONS"]].copy()
+    place = bytes(snapshot).index(ring.tobytes())
+    ring["jit"] = 3 * MS
+    snapshot[place : place + ring.nbytes] = ring.tobytes()
+    window = read(bytes(snapshot), _native.monotonic_ns()).window()
+    assert window is not None
+    (seconds,) = (
+        seconds for phase, seconds in window.phases if (phase.name, phase.kind) == ("jit_compile", "host")
+    )
+    assert (seconds.fastest, seconds.typical) == (0.003, 0.003)
+
+
 def test_damaged_device_sections_harm_nobody(traced: dict[str, Any]) -> None:
     snapshot = bytes.fromhex(traced["segment"])
     header = read(snapshot, _native.monotonic_ns())

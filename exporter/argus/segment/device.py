@@ -244,6 +244,9 @@ def _slots(
         elif phase.kind == "communication" and own.any():
             seconds[:, phase.index] = own
     seconds[:, _COMMUNICATION:] = device["communication"]
+    for phase in phases:
+        if phase.name == "jit_compile":  # CUDA may compile inside of it, or on its own: at least the longer
+            seconds[:, phase.index] = np.maximum(seconds[:, phase.index], device["jit"])
     seconds[:, _IDLE] = device["idle"]
     seconds[:, _JIT] = device["jit"]
     slots["busy"] = device["busy"]
