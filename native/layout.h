@@ -39,6 +39,10 @@
 #define ARGUS_FLIGHT_MOST 65536  /* events of one ring */
 #define ARGUS_FLIGHT_NAMES 1024  /* names that one ring can refer to */
 #define ARGUS_FLIGHT_NO_NAME 0xffffu
+#define ARGUS_STACK_CATEGORIES 16 /* those of enum argus_stack_category, and room for more */
+#define ARGUS_STACK_GENERATIONS 4
+#define ARGUS_STACK_NODES 1536  /* of one generation, */
+#define ARGUS_STACK_TEXT 24576  /* and bytes of its names */
 
 /* Exponential histogram, Prometheus native schema 3: 8 buckets per octave.
  * Bucket 0 holds everything up to 2^-20 s, bucket i (1..256) holds
@@ -67,6 +71,9 @@ enum argus_section_id {
     ARGUS_SECTION_FLIGHT_NAMES = 15,
     ARGUS_SECTION_FLIGHT_KERNELS = 16,
     ARGUS_SECTION_FLIGHT_KERNEL_NAMES = 17,
+    /* The stack sampler (stack_sampler.h); absent where it is off. */
+    ARGUS_SECTION_STACKS = 18,
+    ARGUS_SECTION_STACK_GENERATIONS = 19,
     ARGUS_SECTION_WORK_ITERATIONS = 20,
 };
 
@@ -111,6 +118,20 @@ enum argus_flight_type {
     ARGUS_FLIGHT_ON_DEVICE = 5,  /* kernel, copy or memset.  detail: enum argus_kernel_class; name: of
                                   * this ring's names, or ARGUS_FLIGHT_NO_NAME; lane: stream;
                                   * value: device << 32 | correlation id */
+};
+
+/* What the training thread did at a sample of its stack. */
+enum argus_stack_category {
+    ARGUS_STACK_TRAINING = 0,
+    ARGUS_STACK_KERNEL_LAUNCH,
+    ARGUS_STACK_DEVICE_SYNC,
+    ARGUS_STACK_COLLECTIVE_WAIT,
+    ARGUS_STACK_DATA_LOADING,
+    ARGUS_STACK_GC,
+    ARGUS_STACK_JIT_COMPILE,
+    ARGUS_STACK_CHECKPOINT,
+    ARGUS_STACK_OTHER,
+    ARGUS_STACK_CATEGORY_END,
 };
 
 struct argus_section {
@@ -313,6 +334,35 @@ struct argus_flight_event {
 
 struct argus_flight_name {
     char text[128];
+};
+
+/* ---- the stack sampler: where Python was, of late ---- */
+
+struct argus_stacks {
+    uint64_t interval; /* nanoseconds between two samples */
+    uint64_t samples[ARGUS_STACK_CATEGORIES]; /* of the training thread, by enum argus_stack_category */
+};
+
+/* A function with those that called it: its parents are nodes before it. */
+struct argus_stack_node {
+    uint32_t parent;   /* index + 1; 0: none, it is the name of a group of threads */
+    uint32_t name;     /* where its text begins, which ends with a zero byte */
+    uint32_t line;     /* of the last sample that ended here */
+    uint32_t category; /* the same's, enum argus_stack_category */
+    uint64_t samples;  /* that ended here */
+};
+
+/* The stacks of a minute or less.  Nodes and text are only added, until the
+ * record is used again: then its ordinal is 0 first, and another one after. */
+struct argus_stack_generation {
+    uint64_t ordinal; /* counts generations from 1; 0: none is here */
+    uint64_t begin;   /* CLOCK_MONOTONIC */
+    uint64_t end;     /* the last sample's; 0: none yet */
+    uint64_t nodes;   /* in use */
+    uint64_t text;    /* bytes in use */
+    uint64_t cut;     /* samples of which the inner functions found no room */
+    struct argus_stack_node node[ARGUS_STACK_NODES];
+    char names[ARGUS_STACK_TEXT];
 };
 
 #endif

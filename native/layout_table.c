@@ -18,10 +18,12 @@ struct table {
 #define FORMAT(value) \
     _Generic((value), uint64_t: "u8", int64_t: "i8", uint32_t: "u4", int32_t: "i4", double: "f8", char *: "S", \
         uint64_t *: "u8", double *: "f8", struct argus_histogram: "histogram", struct argus_section *: "section", \
-        struct argus_iteration_collective *: "iteration_collective")
+        struct argus_iteration_collective *: "iteration_collective", \
+        struct argus_stack_node *: "stack_node")
 #define ELEMENT(value) \
     _Generic((value), uint64_t *: 8, double *: 8, struct argus_section *: sizeof(struct argus_section), \
-        struct argus_iteration_collective *: sizeof(struct argus_iteration_collective), default: sizeof(value))
+        struct argus_iteration_collective *: sizeof(struct argus_iteration_collective), \
+        struct argus_stack_node *: sizeof(struct argus_stack_node), default: sizeof(value))
 #define AT(type, member) (((struct argus_##type *)0)->member)
 #define FIELD(type, member) \
     {#member, offsetof(struct argus_##type, member), sizeof AT(type, member), ELEMENT(AT(type, member)), \
@@ -133,12 +135,26 @@ static const struct field flight_event_fields[] = {
 static const struct field flight_name_fields[] = {
     FIELD(flight_name, text),
 };
+static const struct field stacks_fields[] = {
+    FIELD(stacks, interval),
+    FIELD(stacks, samples),
+};
+static const struct field stack_node_fields[] = {
+    FIELD(stack_node, parent),   FIELD(stack_node, name),    FIELD(stack_node, line),
+    FIELD(stack_node, category), FIELD(stack_node, samples),
+};
+static const struct field stack_generation_fields[] = {
+    FIELD(stack_generation, ordinal), FIELD(stack_generation, begin), FIELD(stack_generation, end),
+    FIELD(stack_generation, nodes),   FIELD(stack_generation, text),  FIELD(stack_generation, cut),
+    FIELD(stack_generation, node),    FIELD(stack_generation, names),
+};
 static const struct table tables[] = {
     TABLE(section), TABLE(header),    TABLE(identity), TABLE(state),
     TABLE(histogram), TABLE(phase),   TABLE(collective), TABLE(iteration_collective),
     TABLE(iteration), TABLE(work),    TABLE(work_iteration), TABLE(source),
     TABLE(flight_ring), TABLE(flight_event), TABLE(flight_name),
     TABLE(kernel),    TABLE(device),  TABLE(device_phase), TABLE(device_iteration),
+    TABLE(stacks),    TABLE(stack_node), TABLE(stack_generation),
 };
 
 static const struct constant {
@@ -189,6 +205,12 @@ static const struct constant {
     CONSTANT(SECTION_DEVICE),
     CONSTANT(SECTION_DEVICE_PHASES),
     CONSTANT(SECTION_DEVICE_ITERATIONS),
+    CONSTANT(SECTION_STACKS),
+    CONSTANT(SECTION_STACK_GENERATIONS),
+    CONSTANT(STACK_CATEGORIES),
+    CONSTANT(STACK_GENERATIONS),
+    CONSTANT(STACK_NODES),
+    CONSTANT(STACK_TEXT),
     CONSTANT(MAX_KERNEL_CLASSES),
     CONSTANT(DEVICE_PHASES),
     CONSTANT(DEVICE_OUTSIDE),

@@ -38,7 +38,7 @@ PyMODINIT_FUNC PyInit__native(void) {
                            argus_add_phases(module) < 0 || argus_add_collectives(module) < 0 ||
                            argus_add_iterations(module) < 0 || argus_add_kernels(module) < 0 ||
                            argus_add_kernels_link(module) < 0 || argus_add_nvtx(module) < 0 ||
-                           argus_add_collections(module) < 0 ||
+                           argus_add_collections(module) < 0 || argus_add_stacks(module) < 0 ||
                            PyModule_AddStringConstant(module, "__version__", ARGUS_VERSION) < 0))
         Py_CLEAR(module);
     return module;

@@ -4,6 +4,7 @@
  * has no frame that torch.compile could want to compile. */
 #include "lock.h"
 #include "python.h"
+#include "stack_sampler.h"
 #include "tracer.h"
 
 #define SHORTEST 100000 /* ns; shorter ones, hundreds a second, stay in the phase that they interrupt */
@@ -22,6 +23,7 @@ static PyObject *on_collection(PyObject *Py_UNUSED(module), PyObject *const *arg
     begun = 0;
     if (begin == 0 || now < begin + SHORTEST)
         Py_RETURN_NONE;
+    argus_stacks_collected(begin, now);
     struct argus_phase_ref phase = argus_phase_resolve(gc_phase);
     argus_lock();
     if (argus_tracer.active)

@@ -4,6 +4,7 @@
 
 #include "lock.h"
 #include "python.h"
+#include "stack_sampler.h"
 #include "tracer.h"
 
 typedef struct segment_object {
@@ -29,18 +30,19 @@ struct argus_segment *argus_open_segment(PyObject *object) {
 
 /* Reads the keywords of the identity; what is not given stays. */
 static int parse_identity(PyObject *args, PyObject *kwargs, struct argus_identity *identity, PyObject **path,
-                          PyObject **created, struct argus_flight_sizes *flight) {
+                          PyObject **created, struct argus_flight_sizes *flight, int *stacks) {
     static char *names[] = {"path",    "run_id",  "rank", "role", "node", "local_rank", "world_size",
                             "attempt", "dp",      "tp",   "pp",   "cp",   "ep",         "gpu_uuid",
-                            "pci_bus_id", "created", "flight_events", "flight_kernels", NULL};
+                            "pci_bus_id", "created", "flight_events", "flight_kernels",
+                            "stacks", NULL};
     PyObject *run_id = NULL, *role = NULL, *node = NULL, *gpu_uuid = NULL, *pci_bus_id = NULL;
     struct argus_identity *i = identity;
-    if (!PyArg_ParseTupleAndKeywords(args, kwargs, "|O$UO&UUO&O&O&O&O&O&O&O&UUOII", names, path, &run_id,
+    if (!PyArg_ParseTupleAndKeywords(args, kwargs, "|O$UO&UUO&O&O&O&O&O&O&O&UUOIIp", names, path, &run_id,
                                      argus_optional_int, &i->rank, &role, &node, argus_optional_int, &i->local_rank,
                                      argus_optional_int, &i->world_size, argus_optional_int, &i->attempt, argus_optional_int,
                                      &i->dp, argus_optional_int, &i->tp, argus_optional_int, &i->pp, argus_optional_int, &i->cp,
                                      argus_optional_int, &i->ep, &gpu_uuid, &pci_bus_id, created,
-                                     &flight->events[ARGUS_FLIGHT_TRACER], &flight->events[ARGUS_FLIGHT_KERNEL]))
+                                     &flight->events[ARGUS_FLIGHT_TRACER], &flight->events[ARGUS_FLIGHT_KERNEL], stacks))
         return -1;
     const struct {
         PyObject *value;
@@ -70,9 +72,10 @@ static PyObject *new_segment(PyTypeObject *type, PyObject *args, PyObject *kwarg
     PyObject *path = NULL, *created = Py_None, *encoded = NULL;
     uint64_t begin = 0;
     struct argus_flight_sizes flight = {{0, 0}};
+    int stacks = 0;
     struct argus_identity identity = {.rank = -1, .local_rank = -1, .world_size = -1, .attempt = 0, .dp = -1,
                                       .tp = -1, .pp = -1, .cp = -1, .ep = -1, .role = "pp0"};
-    if (parse_identity(args, kwargs, &identity, &path, &created, &flight) < 0)
+    if (parse_identity(args, kwargs, &identity, &path, &created, &flight, &stacks) < 0)
         return NULL;
     if (path == NULL || identity.run_id[0] == 0 || identity.rank < 0) {
         PyErr_SetString(PyExc_TypeError, "Segment needs path (None: in memory), run_id= and rank=");
@@ -87,7 +90,7 @@ static PyObject *new_segment(PyTypeObject *type, PyObject *args, PyObject *kwarg
     struct argus_segment *segment = PyMem_Malloc(sizeof *segment);
     int failure = ENOMEM;
     if (self != NULL && segment != NULL)
-        failure = argus_segment_create(segment, encoded ? PyBytes_AsString(encoded) : NULL, begin, flight);
+        failure = argus_segment_create(segment, encoded ? PyBytes_AsString(encoded) : NULL, begin, flight, stacks);
     Py_XDECREF(encoded);
     if (failure != 0) {
         PyMem_Free(segment);
@@ -109,6 +112,7 @@ static PyObject *new_segment(PyTypeObject *type, PyObject *args, PyObject *kwarg
 static void close_segment(segment_object *self, uint64_t state) {
     if (self->segment == NULL)
         return;
+    argus_stacks_detach(self->segment);
     argus_lock();
     argus_tracer_release(self->segment);
     argus_unlock();
@@ -170,12 +174,13 @@ static int to_index(PyObject *object, unsigned used, int other_allowed, unsigned
 static PyObject *segment_identify(PyObject *self, PyObject *args, PyObject *kwargs) {
     PyObject *path = NULL, *created = NULL;
     struct argus_flight_sizes flight = {{UINT32_MAX, UINT32_MAX}};
+    int stacks = -1;
     struct argus_segment *segment = argus_open_segment(self);
     struct argus_identity identity = ((segment_object *)self)->identity;
-    if (segment == NULL || parse_identity(args, kwargs, &identity, &path, &created, &flight) < 0)
+    if (segment == NULL || parse_identity(args, kwargs, &identity, &path, &created, &flight, &stacks) < 0)
         return NULL;
-    if (path != NULL || created != NULL || flight.events[0] != UINT32_MAX || flight.events[1] != UINT32_MAX)
-        return PyErr_Format(PyExc_TypeError, "a segment's path, creation and flight recorder can't be changed");
+    if (path != NULL || created != NULL || flight.events[0] != UINT32_MAX || flight.events[1] != UINT32_MAX || stacks != -1)
+        return PyErr_Format(PyExc_TypeError, "a segment's path, creation and what it has room for can't be changed");
     ((segment_object *)self)->identity = identity;
     argus_segment_identify(segment, &identity);
     Py_RETURN_NONE;

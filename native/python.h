@@ -76,6 +76,7 @@ int argus_add_kernels_link(PyObject *module); /* kernels_start(), kernels_status
 int argus_add_iterations(PyObject *module);  /* Iteration, iteration(), mark(), Pause, pause(), work() */
 int argus_add_collections(PyObject *module); /* on_collection() */
 int argus_add_nvtx(PyObject *module);        /* nvtx_rules(), nvtx_target(), nvtx_status() */
+int argus_add_stacks(PyObject *module);      /* stacks_start(), stacks_stop(), stack_categories(), … */
 PyObject *argus_layout(PyObject *module, PyObject *unused);
 
 #endif

@@ -51,6 +51,9 @@ struct argus_segment {
     struct argus_device_phase *device_phases;
     struct argus_device_iteration *device_iterations;
     struct argus_flight flight[ARGUS_FLIGHT_WRITERS];
+    /* NULL where stacks are not sampled. */
+    struct argus_stacks *stacks;
+    struct argus_stack_generation *stack_generations;
 
     unsigned phases_used, collectives_used, work_used, sources_used;
     uint64_t completed_iterations;
@@ -74,11 +77,12 @@ uint64_t argus_monotonic_ns(void);
  * characters replaced, the rest of the field zeroed. */
 void argus_copy_text(char *field, size_t size, const char *text, size_t length);
 
-/* Creates a segment; path NULL: anonymous memory.  `created` 0: now.  The file
- * appears under its name when it is complete.  Returns 0, or an errno with
- * nothing left behind; EAGAIN: no lock could be had. */
+/* Creates a segment; path NULL: anonymous memory.  `created` 0: now.  `stacks`:
+ * with room for the stack sampler.  The file appears under its name when it is
+ * complete.  Returns 0, or an errno with nothing left behind; EAGAIN: no lock
+ * could be had. */
 int argus_segment_create(struct argus_segment *segment, const char *path, uint64_t created,
-                         struct argus_flight_sizes flight);
+                         struct argus_flight_sizes flight, int stacks);
 
 /* state: enum argus_run_state, or 0 to leave it.  ENDED also removes the file. */
 void argus_segment_close(struct argus_segment *segment, uint64_t state);

@@ -42,7 +42,7 @@ static void place(struct plan *plan, uint32_t id, size_t record_bytes, uint32_t 
     plan->bytes = (plan->bytes + record_bytes * records + 63) & ~(size_t)63;
 }
 
-/* The flight recorder comes last: who wants the rest need not read it. */
+/* The flight recorder comes last, with the stacks: who wants the rest need not read it. */
 static const struct flight_sections {
     uint32_t events, names, most_names;
 } flight_sections[ARGUS_FLIGHT_WRITERS] = {
@@ -63,8 +63,9 @@ static void place_flight(struct plan *plan, const struct argus_flight_sizes *siz
     }
 }
 
-/* Decides where everything goes; `device`: with the kernel library's sections. */
-static struct plan make_plan(int device, const struct argus_flight_sizes *flight) {
+/* Decides where everything goes; `device`: with the kernel library's sections,
+ * `stacks`: with the stack sampler's. */
+static struct plan make_plan(int device, const struct argus_flight_sizes *flight, int stacks) {
     struct plan plan = {.bytes = (sizeof(struct argus_header) + 63) & ~(size_t)63};
     place(&plan, ARGUS_SECTION_IDENTITY, sizeof(struct argus_identity), 1);
     place(&plan, ARGUS_SECTION_STATE, sizeof(struct argus_state), 1);
@@ -82,7 +83,12 @@ static struct plan make_plan(int device, const struct argus_flight_sizes *flight
         place(&plan, ARGUS_SECTION_DEVICE_ITERATIONS, sizeof(struct argus_device_iteration),
               ARGUS_ITERATION_SLOTS);
     }
+    if (stacks)
+        place(&plan, ARGUS_SECTION_STACKS, sizeof(struct argus_stacks), 1);
     place_flight(&plan, flight);
+    if (stacks)
+        place(&plan, ARGUS_SECTION_STACK_GENERATIONS, sizeof(struct argus_stack_generation),
+              ARGUS_STACK_GENERATIONS);
     return plan;
 }
 
@@ -108,6 +114,8 @@ static void find_sections(struct argus_segment *segment, const struct plan *plan
     segment->device_state = section(segment, plan, ARGUS_SECTION_DEVICE);
     segment->device_phases = section(segment, plan, ARGUS_SECTION_DEVICE_PHASES);
     segment->device_iterations = section(segment, plan, ARGUS_SECTION_DEVICE_ITERATIONS);
+    segment->stacks = section(segment, plan, ARGUS_SECTION_STACKS);
+    segment->stack_generations = section(segment, plan, ARGUS_SECTION_STACK_GENERATIONS);
 }
 
 static void find_flight(struct argus_segment *segment, const struct plan *plan,
@@ -200,9 +208,9 @@ static int give_up(struct argus_segment *segment, char *temporary, int failure) 
 }
 
 int argus_segment_create(struct argus_segment *segment, const char *path, uint64_t created,
-                         struct argus_flight_sizes flight) {
+                         struct argus_flight_sizes flight, int stacks) {
     static int watching_forks;
-    struct plan plan = make_plan(argus_kernels != NULL, &flight);
+    struct plan plan = make_plan(argus_kernels != NULL, &flight, stacks);
     char *temporary = NULL;
     int failure = 0;
 
