@@ -249,7 +249,7 @@ def test_every_recorded_series_is_documented_and_no_other() -> None:
 
 def test_recorded_names_follow_the_convention() -> None:
     levels = {"run", "role", "rank", "collective", "instance"}
-    levels |= {f"{who}_{part}" for who in ("role", "rank") for part in ("phase", "class")}
+    levels |= {f"{who}_{part}" for who in ("role", "rank") for part in ("phase", "class", "work")}
     levels |= {"op", "node", "dp", "rank_source"}
     for name in RECORDED:
         level, metric, operation = name.split(":")
