@@ -21,7 +21,7 @@ help: ## Show this list
 	@grep -hE '^[a-z-]+:.*##' $(MAKEFILE_LIST) | sed -E 's/:.*## /\t/' | expand -t 22
 
 demo: $(INSTALLED) prometheus ## Slow one rank of a real job and see it accused (ARGS="--keep" and others, see ARGS="--help")
-	$(BIN)/argus demo $(ARGS)
+	$(BIN)/argus demo --report build/demo-report.html $(ARGS)
 
 test: $(INSTALLED) prometheus prometheus-versions ## Run the whole test suite (ARGS="-k reader" for a part)
 	$(BIN)/python -m pytest --numprocesses $(WORKERS) --dist loadfile $(ARGS)
@@ -47,7 +47,7 @@ $(INSTALLED): pyproject.toml setup.py $(NATIVE)
 	$(PYTHON) -m venv $(VENV)
 	$(BIN)/python -m pip install --quiet --upgrade pip
 	$(BIN)/python -m pip install --quiet "$(TORCH)"
-	$(BIN)/python -m pip install --quiet --editable ".[torch,traces,dev,bench]"
+	$(BIN)/python -m pip install --quiet --editable ".[torch,traces,report,dev,bench]"
 	@touch $@
 
 prometheus:

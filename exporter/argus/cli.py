@@ -30,6 +30,7 @@ COMMANDS = {
     "nvtx": ("argus.nvtx.command", "tell what NVTX ranges become, and how to trace them"),
     "trace": ("argus.flight.command", "write what ranks did last as a trace for Perfetto"),
     "rules": ("argus.rules_command", "list or render the recording and alerting rules"),
+    "report": ("argus.report.command", "write a page about a run: who slows it, since when, at what cost"),
     "drill": ("argus.drill.command", "play a modelled job with a known fault, to rehearse your alerting"),
     "demo": ("argus.demo.command", "run a small real job with one slow rank, up to the alert"),
 }

@@ -44,6 +44,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     run.add_argument(
         "--keep", action="store_true", help="leave everything running until Ctrl-C, to look around"
     )
+    run.add_argument("--report", type=Path, metavar="FILE", help="write an HTML page about the run")
     run.add_argument(
         "--timeout", type=_seconds, default=90.0, metavar="S",
         help="seconds to wait for the job to train, and for the notification (default 90)",
@@ -77,6 +78,8 @@ def run(args: argparse.Namespace) -> int:
             story = Story(stack, lambda text: print(text, flush=True))
             outcome = play(story, fault, args.timeout)
             failed = not outcome.right
+            if args.report:
+                story.report(args.report)
             story.tell(("RIGHT: " if outcome.right else "WRONG: ") + outcome.verdict)
             if args.keep:
                 story.keep()

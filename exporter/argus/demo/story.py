@@ -5,13 +5,17 @@ from __future__ import annotations
 import time
 from collections.abc import Callable
 from dataclasses import dataclass
+from pathlib import Path
 from typing import Any
 
 from argus.demo import control
 from argus.demo.control import Fault, Report
 from argus.demo.stack import RANKS, SCRAPE_INTERVAL, DemoError, Stack
 from argus.demo.verdict import Accusation, accusation, delivered, describe, expected
-from argus.prometheus import Prometheus
+from argus.prometheus import Prometheus, QueryError
+from argus.report.command import missing, write
+from argus.report.gather import NothingError, gather
+from argus.report.model import Axis
 
 HEALTHY_SECONDS = 15.0
 """How long the healthy job is watched before the fault."""
@@ -46,6 +50,7 @@ class Story:
         self._stack = stack
         self._say = say
         self._begun = time.monotonic()
+        self._started_at = time.time()
         self._prometheus: Prometheus
         self._addresses: list[str] = []
 
@@ -104,6 +109,17 @@ class Story:
         if took > NOTIFIED_WITHIN:
             return Outcome(False, f"{accused}: later than {NOTIFIED_WITHIN:.0f} s")
         return Outcome(True, accused)
+
+    def report(self, path: Path) -> None:
+        """Write a page about the run; a reason why not is told, and fails nothing."""
+        reason = missing()
+        if not reason:
+            axis = Axis(self._started_at, time.time(), SCRAPE_INTERVAL)
+            try:
+                write(gather(self._prometheus.client, self._stack.run_id, axis, "the demo's Prometheus"), path)
+            except (NothingError, QueryError, OSError) as error:
+                reason = str(error)
+        self.tell(f"No report: {reason}" if reason else f"Report        {path.resolve().as_uri()}")
 
     def keep(self) -> None:
         """Say where everything is that is left running."""

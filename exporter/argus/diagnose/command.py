@@ -15,6 +15,8 @@ from argus.diagnose.summary import Summary
 from argus.diagnose.verdict import UNDECIDED
 from argus.progress import Progress
 from argus.prometheus import BinaryNotFoundError, StartError, find_prometheus
+from argus.report.command import missing, write
+from argus.report.recorded import Recorder
 from argus.traces import Notes, Table, TraceError, load
 
 HELP = "say who slowed a recorded run down, with the shipped rules"
@@ -42,6 +44,9 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
         metavar="DIR",
         type=Path,
         help="leave Prometheus's configuration, rules, data and log in this new folder",
+    )
+    parser.add_argument(
+        "--report", metavar="FILE", type=Path, help="also write an HTML page about the verdict, with pictures"
     )
     parser.add_argument("--quiet", action="store_true", help="no progress on stderr")
 
@@ -72,6 +77,8 @@ def _run(args: argparse.Namespace, progress: Progress) -> int:
     binary = None if args.summary else find_prometheus(args.prometheus)
     if args.keep and args.keep.exists() and any(args.keep.iterdir()):
         raise UndecidableError(f"{args.keep} is not empty; --keep needs a new folder")
+    if args.report and (reason := missing()):
+        raise UndecidableError(reason)
     table, notes = load(args.traces, args.run, progress)
     with table:
         for line in notes.lines():
@@ -84,12 +91,16 @@ def _run(args: argparse.Namespace, progress: Progress) -> int:
         if args.keep:
             args.keep.mkdir(parents=True, exist_ok=True)
         try:
-            verdict = judge(table, notes, binary, args.keep, progress)
+            recorder = _recorder(table, args) if args.report else None
+            verdict = judge(table, notes, binary, args.keep, progress, recorder)
         except TooFewIterationsError as error:
             progress.clear()
             print(f"argus diagnose: can't judge: {error}. This was read:", file=sys.stderr)
             _print_summary(table, notes, args.json)
             return UNDECIDED
+    if recorder is not None and (document := recorder.document(verdict)) is not None:
+        progress("drawing the report")
+        write(document, args.report)
     progress.clear()
     if args.json:
         print(json.dumps(verdict.json(), indent=2))
@@ -97,7 +108,15 @@ def _run(args: argparse.Namespace, progress: Progress) -> int:
         print("\n".join(report.lines(verdict)))
     if args.keep:
         print(f"argus diagnose: Prometheus's data is in {args.keep}", file=sys.stderr)
+    if args.report:
+        print(f"argus diagnose: the report is {args.report}", file=sys.stderr)
     return verdict.status
+
+
+def _recorder(table: Table, args: argparse.Namespace) -> Recorder:
+    run_id = next(iter(table.ranks.values())).run_id
+    names = ", ".join(Path(trace).name for trace in args.traces[:3])
+    return Recorder(run_id, f"{names}{', …' if len(args.traces) > 3 else ''}")
 
 
 def _print_summary(table: Table, notes: Notes, as_json: bool) -> None:

@@ -13,6 +13,7 @@ from argus.diagnose.history import History
 from argus.diagnose.pages import Pages
 from argus.diagnose.slowdown import estimate
 from argus.diagnose.verdict import LostTime, Verdict, accusations, culprits, unjudged
+from argus.prometheus import Client
 from argus.replay.feed import recorded_world_size
 from argus.segment.window import LEAST
 from argus.traces import Notes, Table
@@ -25,6 +26,10 @@ _MS_PER_MEGABYTE = 40
 _ATTEMPTS = 5
 _SLOWER = 1.6
 """Factor on the interval after the machine did not keep up."""
+
+
+Finish = Callable[[Client, lockstep.Beats, History], None]
+"""Called when every page has been judged, while Prometheus still answers."""
 
 
 class TooFewIterationsError(Exception):
@@ -41,6 +46,7 @@ def judge(
     binary: Path,
     keep: Path | None,
     progress: Callable[[str], None],
+    finish: Finish | None = None,
 ) -> Verdict:
     """Judge a table with the shipped rules.
 
@@ -50,6 +56,7 @@ def judge(
         binary: Prometheus.
         keep: Folder for Prometheus's configuration, rules, data and log; None: nothing is kept.
         progress: Told what is being done.
+        finish: Called at the end, while Prometheus still answers.
 
     Raises:
         TooFewIterationsError: Fewer than four iterations.
@@ -64,7 +71,7 @@ def judge(
             f"no rank has more than {most} iterations, and the rules judge windows of at least {LEAST}; "
             "record more iterations"
         )
-    lost, history, order = _run(table, binary, keep, progress)
+    lost, history, order = _run(table, binary, keep, progress, finish)
     alerts, undecided = accusations(history, order)
     progress("estimating the slowdown")
     blamed = culprits(alerts)
@@ -83,7 +90,11 @@ def judge(
 
 
 def _run(
-    table: Table, binary: Path, keep: Path | None, progress: Callable[[str], None]
+    table: Table,
+    binary: Path,
+    keep: Path | None,
+    progress: Callable[[str], None],
+    finish: Finish | None,
 ) -> tuple[LostTime, History, list[int]]:
     slower = 1.0
     for attempt in range(_ATTEMPTS):
@@ -99,7 +110,7 @@ def _run(
 
             if keep and attempt:
                 shutil.rmtree(keep / "data", ignore_errors=True)
-            history, order = lockstep.run(made, interval_ms, binary, keep, told)
+            history, order = lockstep.run(made, interval_ms, binary, keep, told, finish)
             return lost, history, order
         except lockstep.LostBeatError:
             slower *= _SLOWER

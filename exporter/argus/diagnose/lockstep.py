@@ -15,16 +15,18 @@ from __future__ import annotations
 import os
 import time
 from collections.abc import Callable, Iterator
+from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
+import numpy as np
 import yaml
 
 from argus import ruleset
 from argus.diagnose.history import History
 from argus.diagnose.pages import BEAT, numbered
 from argus.diagnose.show import Show
-from argus.prometheus import Prometheus, QueryError, Sample
+from argus.prometheus import Client, Prometheus, QueryError, Sample
 
 NOMINAL_MINUTE = 60.0
 DONE = "argus_replay:beat:done"
@@ -46,6 +48,25 @@ class LostBeatError(Exception):
 
 class StalledError(Exception):
     """Prometheus stopped scraping or evaluating."""
+
+
+@dataclass(frozen=True)
+class Beats:
+    """When the pages were evaluated.
+
+    Attributes:
+        first: Unix seconds of the evaluation of the first page.
+        interval: Seconds between two evaluations.
+        iterations: Iteration numbers in the order of beats.
+    """
+
+    first: float
+    interval: float
+    iterations: list[int]
+
+    def time(self, beat: int) -> float:
+        """Unix seconds of the evaluation of a beat, counted from 1."""
+        return self.first + (beat - 1) * self.interval
 
 
 def configuration(address: str, interval_ms: int) -> str:
@@ -92,6 +113,7 @@ def run(
     binary: Path,
     directory: Path | None,
     progress: Callable[[int], None],
+    finish: Callable[[Client, Beats, History], None] | None = None,
 ) -> tuple[History, list[int]]:
     """Show every page, and the last one once more.
 
@@ -105,6 +127,7 @@ def run(
         binary: Prometheus.
         directory: Where it works, left behind; None: a temporary folder, removed.
         progress: Told the number of pages evaluated.
+        finish: Called at the end, while Prometheus still answers.
 
     Returns:
         The alerts' history, and the iterations in the order of beats.
@@ -136,6 +159,8 @@ def run(
                 progress(beat)
                 if following is None:
                     if beat > len(iterations):
+                        if finish is not None:
+                            finish(prometheus.client, _beats(prometheus, iterations, interval), history)
                         return history, iterations
                 else:
                     iterations.append(following[0])
@@ -168,6 +193,16 @@ def _next_evaluation(prometheus: Prometheus, count: int, interval: float) -> int
         if evaluations > count:
             return evaluations
     raise AssertionError("unreachable")
+
+
+def _beats(prometheus: Prometheus, iterations: list[int], interval: float) -> Beats:
+    """Evaluations come exactly one interval apart, so the time of one gives all."""
+    try:
+        evaluations = prometheus.client.samples(f"{DONE}[10d]")[0]
+    except QueryError as error:
+        raise StalledError(f"Prometheus does not answer: {error}\n{prometheus.tail()}") from error
+    first = float(evaluations.times[np.flatnonzero(evaluations.values == 1)[0]])
+    return Beats(first, interval, iterations)
 
 
 def _await(prometheus: Prometheus, show: Show, beat: int, before: int, interval: float) -> None:

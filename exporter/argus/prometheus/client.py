@@ -63,6 +63,14 @@ class Client:
             Sample(row["metric"], float(row["value"][1]), float(row["value"][0])) for row in data["result"]
         ]
 
+    def samples(self, selector: str) -> list[Course]:
+        """The samples as they are stored that a range selector such as ``up[5m]`` finds.
+
+        Raises:
+            QueryError: With Prometheus's own words.
+        """
+        return _courses(self._get("/api/v1/query", {"query": selector})["result"])
+
     def query_range(self, expression: str, start: float, end: float, step: float) -> list[Course]:
         """The values of ``expression`` every ``step`` seconds from ``start`` to ``end`` (Unix seconds).
 
@@ -75,12 +83,7 @@ class Client:
             "end": f"{end:.3f}",
             "step": f"{step:.3f}",
         }
-        rows = self._get("/api/v1/query_range", parameters)["result"]
-        courses = []
-        for row in rows:
-            pairs = np.array(row["values"], dtype=np.float64).reshape(-1, 2)
-            courses.append(Course(row["metric"], pairs[:, 0], pairs[:, 1]))
-        return courses
+        return _courses(self._get("/api/v1/query_range", parameters)["result"])
 
     def rules(self) -> list[dict[str, Any]]:
         """Rule groups as the API gives them: ``lastEvaluation``, ``evaluationTime``, ``rules``, …"""
@@ -122,3 +125,11 @@ class Client:
         if body.get("status") != "success":
             raise QueryError(f"{self.url}{path}: {body.get('errorType')}: {body.get('error')}")
         return body["data"]
+
+
+def _courses(rows: list[dict[str, Any]]) -> list[Course]:
+    courses = []
+    for row in rows:
+        pairs = np.array(row["values"], dtype=np.float64)
+        courses.append(Course(row["metric"], pairs[:, 0], pairs[:, 1]))
+    return courses

@@ -1,0 +1,119 @@
+"""Which alerts fired in a span, and what they said."""
+
+from __future__ import annotations
+
+import json
+from typing import Any
+
+import numpy as np
+
+from argus import ruleset
+from argus.prometheus import Client, QueryError
+from argus.report.model import Axis, Finding
+from argus.report.words import expand
+
+_SEVERITIES = ("critical", "warning", "info")
+
+
+def selector(run_id: str) -> str:
+    """A label matcher; PromQL's strings are escaped like those of JSON."""
+    return f"run_id={json.dumps(run_id, ensure_ascii=False)}"
+
+
+def findings(client: Client, run_id: str, axis: Axis) -> list[Finding]:
+    """The alerts of a run that fired within the span, the gravest and oldest first.
+
+    Raises:
+        argus.prometheus.QueryError: Prometheus does not answer.
+    """
+    mine = selector(run_id)
+    firing = client.query_range(f'ALERTS{{{mine}, alertstate="firing"}}', axis.start, axis.end, axis.step)
+    if not firing:
+        return []
+    since = {
+        _key(course.labels): float(course.values[0])
+        for course in client.query_range(
+            f"min_over_time(ALERTS_FOR_STATE{{{mine}}}[{ruleset.format_duration(max(axis.step, 60))}])",
+            axis.start,
+            axis.end,
+            axis.step,
+        )
+    }
+    rules = _rules(client)
+    now = {_key(alert["labels"]): alert for alert in client.alerts() if alert["state"] == "firing"}
+    found = []
+    for course in firing:
+        labels = {k: v for k, v in course.labels.items() if k not in ("__name__", "alertstate")}
+        last = float(course.times[-1])
+        ongoing = last > axis.end - 2 * axis.step
+        key = _key(course.labels)
+        annotations = (
+            now[key]["annotations"] if ongoing and key in now else _past(client, rules, labels, last)
+        )
+        found.append(
+            Finding(
+                labels,
+                since=since.get(key, float(course.times[0])),
+                until=None if ongoing else last,
+                summary=" ".join(annotations.get("summary", "").split()) or labels["alertname"],
+                description=" ".join(annotations.get("description", "").split()),
+                runbook=_real(annotations.get("runbook_url", ""), ruleset.RUNBOOK_BASE),
+                dashboard=_real(annotations.get("dashboard_url", ""), ruleset.DASHBOARD_BASE),
+            )
+        )
+    return sorted(found, key=order)
+
+
+def order(finding: Finding) -> tuple[int, float, str]:
+    """The gravest first, then the oldest."""
+    severity = finding.severity
+    grave = _SEVERITIES.index(severity) if severity in _SEVERITIES else len(_SEVERITIES)
+    return grave, finding.since, str(sorted(finding.labels.items()))
+
+
+def _key(labels: dict[str, str]) -> tuple[tuple[str, str], ...]:
+    return tuple(sorted((k, v) for k, v in labels.items() if k not in ("__name__", "alertstate")))
+
+
+def _rules(client: Client) -> dict[tuple[str, str], dict[str, Any]]:
+    """Alerting rules by name and severity."""
+    return {
+        (rule["name"], rule.get("labels", {}).get("severity", "")): rule
+        for group in client.rules()
+        for rule in group["rules"]
+        if rule["type"] == "alerting"
+    }
+
+
+def _past(
+    client: Client, rules: dict[tuple[str, str], dict[str, Any]], labels: dict[str, str], last: float
+) -> dict[str, str]:
+    """Annotations of an alert that is over, as far as labels and value can tell."""
+    rule = rules.get((labels["alertname"], labels.get("severity", "")))
+    if rule is None:
+        return {}
+    templates = rule["annotations"]
+    value = None
+    if "$value" in templates.get("summary", ""):
+        value = _value(client, rule["query"], labels, last)
+    expanded = {
+        name: expand(text, labels, value) for name, text in templates.items() if name != "description"
+    }
+    return {name: text for name, text in expanded.items() if text is not None}
+
+
+def _value(client: Client, query: str, labels: dict[str, str], last: float) -> float | None:
+    """What the alert's expression was when it fired last; the alert may have outlived it a little."""
+    try:
+        samples = client.query(f"last_over_time(({query})[5m:15s])", last)
+    except QueryError:
+        return None
+    for sample in samples:
+        own = {k: v for k, v in sample.labels.items() if k != "__name__"}
+        if all(labels.get(name) == text for name, text in own.items()) and np.isfinite(sample.value):
+            return sample.value
+    return None
+
+
+def _real(address: str, placeholder: str) -> str:
+    return "" if address.startswith(placeholder) else address
