@@ -15,7 +15,7 @@ BIN := $(VENV)/bin
 INSTALLED := $(VENV)/.installed
 NATIVE := $(wildcard native/*.c native/*.h native/nvtx/* native/kernels/*)
 
-.PHONY: help demo test lint format bench bench-gpu setup prometheus prometheus-versions clean
+.PHONY: help demo test lint format dashboards bench bench-gpu setup prometheus prometheus-versions clean
 
 help: ## Show this list
 	@grep -hE '^[a-z-]+:.*##' $(MAKEFILE_LIST) | sed -E 's/:.*## /\t/' | expand -t 22
@@ -34,6 +34,9 @@ lint: $(INSTALLED) ## Check style, types and committed files
 format: $(INSTALLED) ## Rewrite the sources in the house's style
 	$(BIN)/ruff check --fix .
 	$(BIN)/ruff format .
+
+dashboards: $(INSTALLED) ## Write the Grafana dashboards, dashboards/json/, anew
+	$(BIN)/python -m dashboards
 
 bench: $(INSTALLED) prometheus ## Measure cost and size, write benchmarks/results/
 	$(BIN)/python -m benchmarks $(ARGS)

@@ -1,0 +1,1 @@
+"""Grafana dashboards, generated: ``python -m dashboards`` writes ``dashboards/json/``."""
