@@ -43,6 +43,10 @@ LABELS = {
     "ArgusRanksMissing": {"run_id"},
     "ArgusExporterDown": {"run_id", "instance"},
     "ArgusTracerDegraded": {"run_id", "rank", "role", "source"},
+    "ArgusGpuThrottled": {"run_id", "rank", "role"},
+    "ArgusGpuMemoryErrors": {"run_id", "rank", "role"},
+    "ArgusPcieDegraded": {"run_id", "rank", "role"},
+    "ArgusNvlinkDegraded": {"run_id", "rank", "role"},
 }
 """As the design fixes them."""
 
@@ -113,6 +117,7 @@ def test_alertmanager_example_is_accepted() -> None:
         (["alertname=ArgusComputeStraggler", "severity=critical"], "training-critical"),
         (["alertname=ArgusWorkImbalance", "severity=warning"], "training"),
         (["alertname=ArgusKernelDistributionShift", "severity=info"], "nobody"),
+        (["alertname=ArgusGpuMemoryErrors", "severity=info"], "nobody"),
     ],
 )
 def test_alertmanager_example_routes_by_severity(labels: list[str], receiver: str) -> None:
@@ -250,7 +255,7 @@ def test_every_recorded_series_is_documented_and_no_other() -> None:
 def test_recorded_names_follow_the_convention() -> None:
     levels = {"run", "role", "rank", "collective", "instance"}
     levels |= {f"{who}_{part}" for who in ("role", "rank") for part in ("phase", "class", "work")}
-    levels |= {"op", "node", "dp", "rank_source"}
+    levels |= {"op", "node", "dp", "rank_source", "rank_trouble"}
     for name in RECORDED:
         level, metric, operation = name.split(":")
         assert level in levels, name
