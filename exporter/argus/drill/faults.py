@@ -195,13 +195,14 @@ class Stop:
 
     ``hang``: ``ranks`` never come out of their backward, all others wait for them;
     ``die``: ``ranks`` die, all others hang; ``restart``: every rank begins again, one attempt later;
-    ``pause``: a declared checkpoint of ``seconds``.
+    ``pause``: a declared pause of ``seconds``, of the kind ``pause``.
     """
 
     at: float
     kind: Literal["hang", "die", "restart", "pause"]
     ranks: tuple[int, ...] = ()
     seconds: float = 0.0
+    pause: str = "checkpoint"
 
 
 def apply(faults: Iterable[Fault], conditions: Conditions, moment: Moment) -> Conditions:

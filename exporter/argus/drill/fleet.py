@@ -48,19 +48,12 @@ class FleetRank:
     def collective(self, channel: Channel) -> int:
         key = (channel.op, channel.group, channel.end)
         if key not in self._collectives:
-            members = self._members(channel)
+            members = channel.members(self._topology, self.rank)
             spans = self._topology.spans(members)
-            name = "-".join(map(str, (channel.group, *(members if channel.end else members[:1]))))
             self._collectives[key] = self.segment.collective(
-                channel.op, channel.group, name, len(members), spans
+                channel.op, channel.group, channel.group_id(members), len(members), spans
             )
         return self._collectives[key]
-
-    def _members(self, channel: Channel) -> list[int]:
-        if not channel.end:
-            return self._topology.members(channel.group, self.rank)
-        pipeline = self._topology.pipeline(self.rank)
-        return sorted((self.rank, pipeline[(self._stage + channel.end) % self._topology.pp]))
 
     def feed(self, number: int, iteration: Iteration, offset: float, speed: float, bytes_known: bool) -> None:
         """Write one iteration; ``offset`` is added to the model's clock (s), ``speed`` divides durations."""

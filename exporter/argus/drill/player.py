@@ -14,7 +14,7 @@ from argus.drill.topology import Topology
 
 Action = Callable[[], None]
 _NS = 1e9
-_AWAITED = "reduce_scatter"
+AWAITED = "reduce_scatter"
 """Phase in which everybody waits for a rank that does not come."""
 
 
@@ -102,7 +102,7 @@ class Player:
             yield self._at(now), lambda: self._stand(stop, now)
             return
         if stop.kind == "pause":
-            yield self._at(now), lambda: self._pause("checkpoint", now)
+            yield self._at(now), lambda: self._pause(stop.pause, now)
         else:
             yield self._at(now), lambda: self._die(range(self.topology.ranks))
         self._model.clock[:] = now + stop.seconds
@@ -115,7 +115,7 @@ class Player:
         for rank in self.fleet.ranks:
             if rank.rank in self.dead:
                 continue
-            name = "backward" if rank.rank in stop.ranks else _AWAITED
+            name = "backward" if rank.rank in stop.ranks else AWAITED
             rank.segment.open_phase(rank.phase(name), round(self._at(now) * _NS))
 
     def _die(self, ranks: Iterable[int]) -> None:

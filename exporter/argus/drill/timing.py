@@ -84,6 +84,17 @@ class Channel:
     seconds: Floats
     bytes: int
 
+    def members(self, topology: Topology, rank: int) -> list[int]:
+        """Ranks of the communicator in which a rank sees it, ascending."""
+        if not self.end:
+            return topology.members(self.group, rank)
+        pipeline = topology.pipeline(rank)
+        return sorted((rank, pipeline[(topology.stage(rank) + self.end) % topology.pp]))
+
+    def group_id(self, members: list[int]) -> str:
+        """Name of the communicator with these members."""
+        return "-".join(map(str, (self.group, *(members if self.end else members[:1]))))
+
 
 @dataclass
 class Iteration:

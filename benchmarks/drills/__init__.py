@@ -1,0 +1,1 @@
+"""Drills in simulated time, many at once: what exporters would have exposed, judged by promtool."""

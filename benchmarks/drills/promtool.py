@@ -1,0 +1,85 @@
+"""Alerts that rules raise over given series, evaluated by promtool."""
+
+from __future__ import annotations
+
+import re
+import subprocess
+from collections.abc import Iterable, Mapping
+from pathlib import Path
+
+import yaml
+
+from argus import ruleset
+from benchmarks.drills.series import Line
+
+Alert = frozenset[tuple[str, str]]
+"""Labels, ``alertname`` among them."""
+_FIRING = 'ALERTS{alertstate="firing"}'
+
+
+def evaluate(
+    lines: Iterable[Line],
+    rules: Mapping[str, str],
+    *,
+    grid: float,
+    interval: float,
+    until: float,
+    promtool: str,
+    folder: Path,
+    timeout: float = 600.0,
+) -> dict[float, set[Alert]]:
+    """What fires at every evaluation: seconds -> labels of the alerts.
+
+    Args:
+        lines: Series with values every ``grid`` seconds.
+        rules: File name -> text; groups are evaluated in their order.
+        grid, interval, until: Seconds between values, between evaluations, of the last evaluation.
+        promtool: Its path.
+        folder: For its files.
+        timeout: Seconds.
+
+    Raises:
+        RuntimeError: promtool does not take these rules or series.
+    """
+    for name, text in rules.items():
+        (folder / name).write_text(text)
+    groups = [group["name"] for text in rules.values() for group in yaml.safe_load(text)["groups"]]
+    file = folder / "test.yml"
+    with file.open("w") as out:
+        out.write(f"rule_files: [{', '.join(rules)}]\nevaluation_interval: {_text(interval)}\n")
+        out.write(f"group_eval_order: [{', '.join(groups)}]\ntests:\n")
+        out.write(f"  - interval: {_text(grid)}\n    input_series:\n")
+        # promtool joins its series one by one into one text, which takes forever for many.  It reads
+        # that text line by line, so all of them can be the values of the first.
+        first, *others = lines
+        out.write(f"      - series: '{first[0]}'\n        values: |-\n          {first[1]}\n")
+        out.writelines(f"            {series} {values}\n" for series, values in others)
+        out.write("    promql_expr_test:\n")
+        for step in range(1, int(until / interval) + 1):
+            out.write(f"      - {{expr: '{_FIRING}', eval_time: {_text(step * interval)}, exp_samples: []}}\n")
+    command = [promtool, "test", "rules", str(file)]
+    done = subprocess.run(command, capture_output=True, text=True, timeout=timeout)
+    return firing(done.stdout + done.stderr)
+
+
+def _text(seconds: float) -> str:
+    return ruleset.format_duration(seconds)
+
+
+def firing(output: str) -> dict[float, set[Alert]]:
+    """What promtool says of expectations that all were: nothing fires."""
+    if "FAILED" not in output and "SUCCESS" not in output:
+        raise RuntimeError(output)
+    found: dict[float, set[Alert]] = {}
+    for time, got in re.findall(r"time: (\S+),\s+exp:.*?\n\s+got: ?(.*?)\n", output):
+        alerts = set()
+        for text in re.findall(r"\{([^}]*)\}", got):
+            labels = dict(re.findall(r'(\w+)="([^"]*)"', text))
+            labels.pop("alertstate")
+            alerts.add(frozenset(labels.items()))
+        if not alerts and got not in ("", "nil"):
+            raise RuntimeError(got)
+        found[ruleset.parse_duration(time)] = alerts
+    if "FAILED" in output and not found:
+        raise RuntimeError(output)
+    return found
