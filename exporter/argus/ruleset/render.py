@@ -1,22 +1,25 @@
-"""The shipped rules: load them, and render them for another scrape interval.
+"""The shipped rules for an installation's circumstances.
 
 The files under ``rules/`` are plain Prometheus rules for a scrape interval of
 15 s. In them a duration of up to one minute counts scrapes (``for: 15s`` is one
 scrape, ``[35s]`` reaches two scrapes back); a longer one is a time. Rendering
 keeps that meaning: the former are scaled with the scrape interval, the latter
-stay, but never fall below four scrapes. ``time_scale`` then compresses
-everything, for recorded traces that are replayed faster than they happened.
+stay, but never fall below four scrapes. A threshold that somebody chose is
+taken as it is. ``time_scale`` then compresses everything, for recorded traces
+that are replayed faster than they happened.
 """
 
 from __future__ import annotations
 
-import re
-from collections.abc import Callable, Mapping
+from collections.abc import Mapping
 from dataclasses import dataclass, field
-from importlib import resources
 from typing import Any
 
 import yaml
+
+from argus.ruleset import marks, scope, shipped, thresholds
+from argus.ruleset.durations import format_duration, parse_duration, rescale_expression
+from argus.ruleset.errors import RulesetError
 
 NATIVE_INTERVAL = 15.0
 """Seconds between scrapes for which the shipped files are written."""
@@ -31,79 +34,6 @@ RUNBOOK_BASE = "https://runbooks.example"
 DASHBOARD_BASE = "https://grafana.example"
 """Placeholders in the shipped files (a domain reserved for examples)."""
 
-_UNITS = {
-    "ms": 1,
-    "s": 1000,
-    "m": 60_000,
-    "h": 3_600_000,
-    "d": 86_400_000,
-    "w": 604_800_000,
-    "y": 31_536_000_000,
-}
-_DURATION = r"(?:[0-9]+(?:ms|[smhdwy]))+"
-# Strings and comments are passed over, so that nothing inside them is taken for a duration.
-_TOKEN = re.compile(
-    r"""(?P<skip>"(?:\\.|[^"\\])*"|'(?:\\.|[^'\\])*'|`[^`]*`|\#[^\n]*)"""
-    rf"""|(?P<range>\[\s*(?P<length>{_DURATION})\s*(?::\s*(?P<step>{_DURATION})?\s*)?\])"""
-    rf"""|(?P<offset>(?<![\w:])offset\s+-?\s*)(?P<shift>{_DURATION})(?!\w)""",
-    re.VERBOSE | re.IGNORECASE,
-)
-
-
-class RulesetError(ValueError):
-    """The rules can't be rendered as asked; the message says why."""
-
-
-def parse_duration(text: str) -> float:
-    """Seconds of a Prometheus duration such as ``1m30s``.
-
-    Raises:
-        RulesetError: It is no duration.
-    """
-    if not re.fullmatch(_DURATION, text):
-        raise RulesetError(f"{text!r} is not a duration; write it like 15s, 1m30s or 500ms")
-    return sum(int(n) * _UNITS[unit] for n, unit in re.findall(r"([0-9]+)(ms|[smhdwy])", text)) / 1000
-
-
-def format_duration(seconds: float) -> str:
-    """A Prometheus duration, to the millisecond and at least one of them (no zero, no fraction)."""
-    left = max(1, round(seconds * 1000))
-    parts = []
-    for unit in ("d", "h", "m", "s", "ms"):
-        count, left = divmod(left, _UNITS[unit])
-        if count:
-            parts.append(f"{count}{unit}")
-    return "".join(parts)
-
-
-def load() -> dict[str, str]:
-    """The shipped rule files as they stand: file name -> text, sorted by name."""
-    folder = resources.files("argus") / "rules"
-    found = {item.name: item.read_text("utf-8") for item in folder.iterdir() if item.name.endswith(".yml")}
-    if not found:
-        raise RulesetError(
-            "the rules are missing from this installation; install the package argus-gpu again"
-        )
-    return dict(sorted(found.items()))
-
-
-def rescale_expression(expression: str, rescale: Callable[[float], float]) -> str:
-    """A PromQL expression with ``rescale`` applied to its ranges, subquery steps and offsets (seconds)."""
-
-    def replace(match: re.Match[str]) -> str:
-        if match["skip"] is not None:
-            return match[0]
-
-        def scaled(text: str) -> str:
-            return format_duration(rescale(parse_duration(text)))
-
-        if match["range"] is not None:
-            step = "" if ":" not in match[0] else ":" + (scaled(match["step"]) if match["step"] else "")
-            return f"[{scaled(match['length'])}{step}]"
-        return match["offset"] + scaled(match["shift"])
-
-    return _TOKEN.sub(replace, expression)
-
 
 @dataclass(frozen=True)
 class Options:
@@ -115,6 +45,8 @@ class Options:
         runbook_base: Where ``<alert>.md`` is found, without the last slash.
         dashboard_base: Address of Grafana, without the last slash.
         alert_labels: Added to every alert.
+        thresholds: Numbers of the rules by name (``thresholds.TABLE``), where they are not as shipped.
+        by: Labels beside ``run_id`` that tell runs apart (``scope.py``).
     """
 
     scrape_interval: float = NATIVE_INTERVAL
@@ -122,6 +54,8 @@ class Options:
     runbook_base: str = RUNBOOK_BASE
     dashboard_base: str = DASHBOARD_BASE
     alert_labels: Mapping[str, str] = field(default_factory=dict)
+    thresholds: Mapping[str, str] = field(default_factory=dict)
+    by: tuple[str, ...] = ()
 
     def __post_init__(self) -> None:
         if not 0 < self.scrape_interval <= 60:
@@ -131,6 +65,9 @@ class Options:
             )
         if not 0 < self.time_scale <= 1:
             raise RulesetError(f"time_scale is {self.time_scale}; it must be above 0 and at most 1")
+        # A frozen dataclass: this is its own way to keep what was checked.
+        object.__setattr__(self, "thresholds", thresholds.checked(self.thresholds))
+        scope.check(self.by)
 
     def rescale(self, seconds: float) -> float:
         """Seconds of a shipped duration -> seconds as rendered."""
@@ -139,6 +76,27 @@ class Options:
         else:
             seconds = max(seconds, LEAST_SCRAPES * self.scrape_interval)
         return seconds * self.time_scale
+
+    def duration(self, text: str) -> str:
+        """A duration of a key of the shipped files, mark included, as rendered."""
+        rescaled = format_duration(self.rescale(parse_duration(marks.strip(text))))
+        return self.with_thresholds(text.replace(marks.strip(text), rescaled, 1))
+
+    def expression(self, text: str) -> str:
+        """An expression of the shipped files as rendered."""
+        return scope.widen(self.with_thresholds(rescale_expression(text, self.rescale)), self.by)
+
+    def with_thresholds(self, text: str) -> str:
+        """The text with the chosen values."""
+        return marks.replace(text, self._threshold)
+
+    def _threshold(self, name: str, rendered: str) -> str:
+        chosen = self.thresholds.get(name)
+        if chosen is None:
+            return rendered
+        if not thresholds.BY_NAME[name].is_duration:
+            return chosen
+        return format_duration(parse_duration(chosen) * self.time_scale)
 
     def link(self, text: str) -> str:
         """A link of the shipped files with the bases as asked."""
@@ -150,26 +108,25 @@ class Options:
 
 def render_groups(text: str, options: Options) -> list[dict[str, Any]]:
     """The rule groups of one shipped file, rendered."""
-    groups: list[dict[str, Any]] = yaml.safe_load(text)["groups"]
     return [
         {
             **group,
             "interval": format_duration(options.rescale(parse_duration(group["interval"]))),
             "rules": [_render_rule(rule, options) for rule in group["rules"]],
         }
-        for group in groups
+        for group in shipped.groups(text)
     ]
 
 
 def _render_rule(rule: Mapping[str, Any], options: Options) -> dict[str, Any]:
-    rendered = {**rule, "expr": rescale_expression(rule["expr"], options.rescale)}
+    rendered = {**rule, "expr": options.expression(rule["expr"])}
     for key in ("for", "keep_firing_for"):
         if key in rule:
-            rendered[key] = format_duration(options.rescale(parse_duration(rule[key])))
+            rendered[key] = marks.strip(options.duration(rule[key]))
     if "alert" in rule:
         rendered["labels"] = {**rule.get("labels", {}), **options.alert_labels}
         rendered["annotations"] = {
-            name: options.link(value) if name.endswith("_url") else value
+            name: options.link(value) if name.endswith("_url") else scope.widen_template(value, options.by)
             for name, value in rule.get("annotations", {}).items()
         }
     return rendered
@@ -195,9 +152,21 @@ def dump(document: Any) -> str:
     return yaml.dump(document, Dumper=_Dumper, sort_keys=False, width=100_000, allow_unicode=True)
 
 
+def _heading(options: Options) -> str:
+    """What differs from the shipped rules, for whoever opens the file."""
+    changed = [
+        f"#   {name}: {value} (default {thresholds.BY_NAME[name].default})\n"
+        for name, value in sorted(options.thresholds.items())
+    ]
+    return "# Thresholds that differ from the defaults:\n" + "".join(changed) if changed else ""
+
+
 def render_files(options: Options) -> dict[str, str]:
     """The shipped rules rendered, file by file: file name -> YAML text."""
-    return {name: dump({"groups": render_groups(text, options)}) for name, text in load().items()}
+    return {
+        name: _heading(options) + dump({"groups": render_groups(text, options)})
+        for name, text in shipped.load().items()
+    }
 
 
 def render(
@@ -218,12 +187,12 @@ def render(
 
 
 def _all_groups(options: Options) -> list[dict[str, Any]]:
-    return [group for text in load().values() for group in render_groups(text, options)]
+    return [group for text in shipped.load().values() for group in render_groups(text, options)]
 
 
 def render_joined(options: Options) -> str:
     """All rules as one rule file."""
-    return dump({"groups": _all_groups(options)})
+    return _heading(options) + dump({"groups": _all_groups(options)})
 
 
 def render_operator(options: Options, name: str = "argus", labels: Mapping[str, str] | None = None) -> str:
@@ -237,7 +206,7 @@ def render_operator(options: Options, name: str = "argus", labels: Mapping[str, 
     metadata: dict[str, Any] = {"name": name}
     if labels:
         metadata["labels"] = dict(labels)
-    return dump(
+    return _heading(options) + dump(
         {
             "apiVersion": "monitoring.coreos.com/v1",
             "kind": "PrometheusRule",
@@ -245,32 +214,3 @@ def render_operator(options: Options, name: str = "argus", labels: Mapping[str, 
             "spec": {"groups": _all_groups(options)},
         }
     )
-
-
-def alerts() -> list[dict[str, Any]]:
-    """Every alerting rule as shipped, in the order of the files."""
-    return [
-        rule
-        for text in load().values()
-        for group in yaml.safe_load(text)["groups"]
-        for rule in group["rules"]
-        if "alert" in rule
-    ]
-
-
-def runbook(alert: str) -> str:
-    """The shipped runbook of an alert, as Markdown.
-
-    Raises:
-        RulesetError: There is no such alert.
-    """
-    known = {rule["alert"] for rule in alerts()}
-    if alert not in known:
-        raise RulesetError(f"there is no alert {alert!r}; there are {', '.join(sorted(known))}")
-    return (resources.files("argus") / "runbooks" / f"{alert}.md").read_text("utf-8")
-
-
-def meaning(alert: str) -> str:
-    """What an alert means: the first sentence of its runbook."""
-    paragraph = runbook(alert).partition("## Meaning")[2].strip().partition("\n\n")[0]
-    return " ".join(paragraph.split()).partition(". ")[0].rstrip(".") + "."
