@@ -83,6 +83,18 @@ static void resolve(channel_object *self) {
     PyErr_Clear();
 }
 
+/* Under the lock.  A library may have counted further already, where others than
+ * our caller enqueue: then that number stands. */
+static void begin_numbered(const collective_object *self) {
+    struct argus_segment *segment = argus_tracer.segment;
+    unsigned index = (unsigned)self->index;
+    int numbered = self->index >= 0 && self->sequence != 0;
+    uint64_t before = numbered ? argus_segment_renumber(segment, index, self->sequence - 1) : 0;
+    argus_tracer_begin_collective(self->phase_index, self->index, self->bytes);
+    if (numbered && before > self->sequence)
+        argus_segment_renumber(segment, index, before);
+}
+
 static PyObject *collective_enter(PyObject *object, PyObject *Py_UNUSED(unused)) {
     collective_object *self = (collective_object *)object;
     channel_object *channel = self->channel;
@@ -97,9 +109,7 @@ static PyObject *collective_enter(PyObject *object, PyObject *Py_UNUSED(unused))
         argus_lock();
         if (self->index < 0)
             argus_tracer_drop();
-        else if (self->sequence != 0)
-            argus_segment_precede(argus_tracer.segment, (unsigned)self->index, self->sequence);
-        argus_tracer_begin_collective(self->phase_index, self->index, self->bytes);
+        begin_numbered(self);
         argus_unlock();
     }
     return Py_NewRef(object);

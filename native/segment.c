@@ -151,8 +151,12 @@ void argus_segment_count_collective(struct argus_segment *segment, unsigned inde
     }
 }
 
-void argus_segment_precede(struct argus_segment *segment, unsigned index, uint64_t sequence) {
-    segment->enqueued[segment->communicator[index]] = sequence - 1;
+uint64_t argus_segment_renumber(struct argus_segment *segment, unsigned index, uint64_t enqueued) {
+    uint64_t before = segment->enqueued[segment->communicator[index]];
+    segment->enqueued[segment->communicator[index]] = enqueued;
+    if (argus_segment_writable(segment))
+        argus_store(&segment->collectives[index].enqueued, enqueued);
+    return before;
 }
 
 uint64_t argus_segment_enqueue(struct argus_segment *segment, unsigned index) {

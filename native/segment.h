@@ -120,8 +120,8 @@ void argus_segment_count_phase(struct argus_segment *segment, unsigned index, ui
 void argus_segment_count_collective(struct argus_segment *segment, unsigned index, uint64_t ns,
                                     uint64_t bytes);
 
-/* The communicator's next operation will be number `sequence` (from 1), as somebody else counts. */
-void argus_segment_precede(struct argus_segment *segment, unsigned index, uint64_t sequence);
+/* Sets how many operations of the communicator were enqueued; returns how many it was before. */
+uint64_t argus_segment_renumber(struct argus_segment *segment, unsigned index, uint64_t enqueued);
 /* The communicator's next sequence number, which goes to the record. */
 uint64_t argus_segment_enqueue(struct argus_segment *segment, unsigned index);
 void argus_segment_complete(struct argus_segment *segment, unsigned index, uint64_t sequence);

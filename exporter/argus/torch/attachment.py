@@ -10,10 +10,13 @@ from torch.nn import Module
 from torch.optim import Optimizer
 
 import argus
-from argus.torch import loaders, optimizers
+from argus.torch import loaders, optimizers, pipelines
+from argus.torch.collectives import trace_collectives
+from argus.torch.communicators import ranks_of
 from argus.torch.modules import TracedModel, is_caught
 from argus.torch.parallel import mixed_kinds
 from argus.torch.recorder import PHASE_KINDS, Recorder, show
+from argus.tracer import session
 
 _log = logging.getLogger("argus.torch")
 _T = TypeVar("_T")
@@ -64,12 +67,13 @@ class Handle:
 
 
 def attach(
-    model: Module | Sequence[Module] | None = None,
+    model: Any = None,
     optimizer: Optimizer | Sequence[Optimizer] | None = None,
     dataloader: Iterable[Any] | None = None,
     *,
     kinds: Mapping[str, str] | None = None,
     iterations: bool = True,
+    collectives: bool = True,
 ) -> Handle:
     """Trace a training loop: iterations, data_loading, forward, backward, grad_sync, optimizer.
 
@@ -80,33 +84,43 @@ def attach(
 
     Args:
         model: What the loop calls: a module, DDP around it, or what
-            torch.compile made of either; or several of them.
+            torch.compile made of either; a schedule of torch.distributed.pipelining;
+            or several of them.
         optimizer: One or several.
         dataloader: The training data's iterable; a list or tuple of several
             (a list of batches must be attached inside a list).
         kinds: Kinds of phases where you know better than the defaults, such as
             ``{"forward": "compute"}`` for a model that never waits for another rank.
         iterations: False where the loop marks its own with ``argus.iteration()``.
+        collectives: False to leave torch.distributed's collectives alone.
 
     Raises:
         TypeError: An argument is not what it should be.
     """
     global _recorder, _users
-    models, steppers = _several(model, Module, "model"), _several(optimizer, Optimizer, "optimizer")
+    schedules, models = _split(model)
+    steppers = _several(optimizer, Optimizer, "optimizer")
     iterables = list(dataloader) if isinstance(dataloader, (list, tuple)) else [dataloader]
     chosen = _checked_kinds(kinds or {})
+    handle = Handle(None)
     try:
         if not argus.status()["enabled"]:
             argus.init()
         if not argus.status()["enabled"]:  # switched off, or said why already
             return _inactive(dataloader)
-        chosen = {**mixed_kinds(models, steppers), **chosen}
+        _learn_pipeline(schedules)
+        if collectives:
+            handle._undo.append(trace_collectives())
+        chosen = {**mixed_kinds(_modules(schedules, models), steppers), **chosen}
         if _recorder is None or _recorder.off:
             _recorder, _users = Recorder(chosen, iterations), 0
         elif not _recorder.has_kinds(chosen):
             _log.warning("argus: phases keep the kinds of the first attach; attach all models in one call")
-        handle = Handle(_recorder)
+        handle._recorder = _recorder
         _users += 1
+        for schedule in schedules:
+            if not pipelines.is_traced(schedule):
+                handle._undo.append(pipelines.trace(schedule, _recorder))
         _attach(handle, _recorder, models, steppers)
         traced = [_attach_iterable(handle, _recorder, iterable) for iterable in iterables]
     except Exception as error:
@@ -115,6 +129,8 @@ def attach(
             _recorder.turn_off(f"attach failed: {error}")
         else:
             show(False)
+        while handle._undo:
+            handle._undo.pop()()
         handle, traced = Handle(_recorder), iterables
     handle.dataloader = type(dataloader)(traced) if isinstance(dataloader, (list, tuple)) else traced[0]
     return handle
@@ -152,6 +168,29 @@ def _attach_iterable(handle: Handle, recorder: Recorder, iterable: Any) -> Any:
             type(iterable).__name__,
         )
     return traced
+
+
+def _split(value: Any) -> tuple[list[Any], list[Module]]:
+    """Pipeline schedules and modules."""
+    given = list(value) if isinstance(value, (list, tuple)) else [value]
+    schedules = [item for item in given if pipelines.is_schedule(item)]
+    rest = [item for item in given if item is not None and not pipelines.is_schedule(item)]
+    return schedules, _several(rest, Module, "model")
+
+
+def _modules(schedules: Sequence[Any], models: Sequence[Module]) -> list[Module]:
+    """What is trained, also inside the stages of pipelines."""
+    return [*models, *(stage.submod for schedule in schedules for stage in pipelines.stages(schedule))]
+
+
+def _learn_pipeline(schedules: Sequence[Any]) -> None:
+    """Which stage this rank runs: the sizes that `argus.init` was given may not tell."""
+    running = session.current()
+    if schedules and running is not None:
+        stage = pipelines.stages(schedules[0])[0]
+        ranks = ranks_of(stage.group) if stage.group is not None else range(stage.group_size)
+        running.topology.learn_pipeline(ranks, stage.group_rank)
+        running.identify()
 
 
 def _several(value: Any, kind: type[_T], name: str) -> list[_T]:

@@ -9,6 +9,7 @@ from typing import Any
 import torch
 from torch.nn import Module
 
+from argus.torch.collectives import waits_are_told
 from argus.torch.modules import find_ddp, is_ddp
 
 _log = logging.getLogger("argus.torch")
@@ -36,24 +37,32 @@ def mixed_kinds(models: Sequence[Module], optimizers: Sequence[Any]) -> dict[str
         if reason:
             mix(passes, reason)
     for optimizer in optimizers:
-        if any(base.__name__ == "ZeroRedundancyOptimizer" for base in type(optimizer).__mro__):
+        if not waits_are_told() and any(
+            base.__name__ == "ZeroRedundancyOptimizer" for base in type(optimizer).__mro__
+        ):
             mix(("optimizer",), "ZeroRedundancyOptimizer exchanges parameters in its step")
     return kinds
 
 
 def _waiting_inside(model: Module) -> str:
     """Why forward and backward can hold waiting for other ranks; empty if they can't."""
-    for module in model.modules():
-        names = {base.__name__ for base in type(module).__mro__}
-        if "SyncBatchNorm" in names:
-            return "SyncBatchNorm waits for other ranks inside them"
-        if names & {"FullyShardedDataParallel", "FSDPModule"}:
-            return "sharded parameters are gathered inside them"
+    ddps = find_ddp(model)
+    if any(ddp.will_sync_module_buffers() for ddp in ddps) and not is_ddp(model):
+        return (
+            "DDP broadcasts buffers inside forward (broadcast_buffers=False or attaching DDP itself mends it)"
+        )
+    names = {base.__name__ for module in model.modules() for base in type(module).__mro__}
+    if "SyncBatchNorm" in names:
+        return "SyncBatchNorm waits for other ranks inside them"
+    if waits_are_told():
+        return ""
+    if names & {"FullyShardedDataParallel", "FSDPModule"}:
+        return "sharded parameters are gathered inside them"
     if any(type(parameter).__name__ == "DTensor" for parameter in model.parameters()):
         return "distributed tensors communicate inside them"
     if not (torch.distributed.is_available() and torch.distributed.is_initialized()):
         return ""
-    world, ddps = torch.distributed.get_world_size(), find_ddp(model)
+    world = torch.distributed.get_world_size()
     if world == 1:
         return ""
     if not ddps:
@@ -61,9 +70,5 @@ def _waiting_inside(model: Module) -> str:
     if any(ddp.process_group.size() < world for ddp in ddps):
         return (
             "DDP spans only a part of the job, so the model may wait for other ranks (kinds= says otherwise)"
-        )
-    if any(ddp.will_sync_module_buffers() for ddp in ddps) and not is_ddp(model):
-        return (
-            "DDP broadcasts buffers inside forward (broadcast_buffers=False or attaching DDP itself mends it)"
         )
     return ""

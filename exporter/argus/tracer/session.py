@@ -18,7 +18,7 @@ from typing import Any
 from argus import _native
 from argus.nvtx import injection
 from argus.stalls import Watch
-from argus.tracer import arguments, gpu, kernels
+from argus.tracer import arguments, gpu, kernels, stacks
 from argus.tracer.arguments import ArgumentError
 from argus.tracer.cost import cost_of_a_phase
 from argus.tracer.ending import Ending
@@ -63,8 +63,12 @@ class _Session:
     def iterated(self, _count: int) -> None:
         """Called after each of the first iterations: Megatron or CUDA may have come up since."""
         if self.topology.refresh():
-            self.segment.identify(role=self.topology.role, **asdict(self.topology.coordinates))
-            _native.refresh()
+            self.identify()
+
+    def identify(self) -> None:
+        """Tell the segment that coordinates are known better now."""
+        self.segment.identify(role=self.topology.role, **asdict(self.topology.coordinates))
+        _native.refresh()
         if not self.gpu_known and (found := gpu.find()) is not None:
             self.gpu_known = True
             self.segment.identify(gpu_uuid=found.uuid, pci_bus_id=found.pci_bus_id)
@@ -184,6 +188,7 @@ def _start(identity: Identity, topology: Topology) -> None:
     if kernels_off:
         report(f"kernel tracing is off: {kernels_off}")
     flight = flight_sizes(os.environ, base_directory())
+    sampling = stacks.settings(os.environ, base_directory())
     segment = create_segment(
         run_id=identity.run_id,
         rank=identity.rank,
@@ -194,6 +199,7 @@ def _start(identity: Identity, topology: Topology) -> None:
         attempt=identity.attempt,
         flight_events=flight.events,
         flight_kernels=flight.kernels,
+        stacks=bool(sampling.hz),
         **asdict(topology.coordinates),
     )
     session = _Session(identity, topology, segment, os.getpid())
@@ -205,7 +211,8 @@ def _start(identity: Identity, topology: Topology) -> None:
         raise
     _session = session
     _off_reason = ""
-    for complaint in (flight.complaint, injection.trouble()):
+    sampler = stacks.start(segment, sampling, os.environ)
+    for complaint in (flight.complaint, sampling.complaint, sampler, injection.trouble()):
         if complaint:
             report(complaint)
     session.ending = Ending(finish)
@@ -239,6 +246,7 @@ def finish() -> None:
             session.ending.forget()
         if session.stalls is not None:
             session.stalls.close()
+        _native.stacks_stop()
         _native.stop("failed" if failed else "ended")
     except Exception as error:
         report(f"the end of tracing failed: {error}")
@@ -264,5 +272,6 @@ def status() -> dict[str, Any]:
         "segment": session.segment.path,
         "kernels": _native.kernels_status(),
         "nvtx": _native.nvtx_status(),
+        "stacks": _native.stacks_status(),
         **counts,
     }
