@@ -15,7 +15,7 @@ from matplotlib.patches import Rectangle
 from argus.report import plots
 from argus.report.heat import MOST_ROWS, Heat, by_place, heat
 from argus.report.model import Comparison, Course, Document, Floats
-from argus.report.plots import ACCUSED, INK, MUTED, OTHER, PAPER, THIRD, WIDTH
+from argus.report.plots import ACCUSED, MUTED, OTHER, PAPER, THIRD, WIDTH
 from argus.report.words import seconds
 
 _LEAST_PERCENT = 5.0
@@ -84,7 +84,7 @@ def _iteration(document: Document) -> Picture:
         ax.set_ylim(0, 1.25 * top)
         ax.set_ylabel("seconds")
         if axis.iterations is None:
-            ax.xaxis.set_major_formatter(_clock(ax))
+            _clock(ax)
             ax.set_xlabel("time, UTC")
         else:
             ax.set_xlabel("iteration")
@@ -93,9 +93,12 @@ def _iteration(document: Document) -> Picture:
     return Picture("Iteration time", text, drawn)
 
 
-def _clock(ax: Any) -> Any:
-    formatter: Any = dates.ConciseDateFormatter
-    return formatter(ax.xaxis.get_major_locator())
+def _clock(ax: Any) -> None:
+    """Clock times along the horizontal axis."""
+    module: Any = dates  # its classes have no types
+    locator = module.AutoDateLocator()
+    ax.xaxis.set_major_locator(locator)
+    ax.xaxis.set_major_formatter(module.ConciseDateFormatter(locator))
 
 
 def _heatmap(document: Document) -> Picture:
@@ -110,21 +113,23 @@ def _heatmap(document: Document) -> Picture:
     most = float(np.nanmax(grid.values)) if not np.isnan(grid.values).all() else 0.0
     text += f" The largest is {most:.1f} %."
     if grid.marked:
-        text += " Accused ranks are framed." if len(grid.marked) > 1 else " The accused rank is framed."
+        text += " Accused ranks are marked." if len(grid.marked) > 1 else " The accused rank is marked."
     drawn = _draw_heat(
-        grid, "heatmap", title, text, "YlOrRd", max(most, _LEAST_PERCENT), "% of the iteration"
+        grid, "heatmap", title, text, "YlOrRd", (0.0, max(most, _LEAST_PERCENT)), "% of the iteration"
     )
     return Picture(title, text, drawn)
 
 
-def _draw_heat(grid: Heat, name: str, title: str, text: str, colors: str, most: float, unit: str) -> str:
+def _draw_heat(
+    grid: Heat, name: str, title: str, text: str, colors: str, span: tuple[float, float], unit: str
+) -> str:
     height, width = grid.values.shape
     each = height <= MOST_ROWS and width <= 32
     with plots.style(name):
         figure = Figure(figsize=(WIDTH, max(1.6, 0.9 + 0.22 * min(height, MOST_ROWS))))
         ax = figure.add_subplot()
         ax.grid(False)
-        normalize = Normalize(0, most)
+        normalize = Normalize(*span)
         image = ax.imshow(
             np.ma.masked_invalid(grid.values),
             cmap=colors,
@@ -134,8 +139,7 @@ def _draw_heat(grid: Heat, name: str, title: str, text: str, colors: str, most: 
         )
         if each:
             _write_cells(ax, grid, colormaps[colors], normalize)
-        for row, column in grid.marked:
-            ax.add_patch(Rectangle((column - 0.5, row - 0.5), 1, 1, fill=False, edgecolor=INK, linewidth=1.6))
+        _mark(ax, grid, each)
         rows = range(0, height, max(1, height // 24))
         ax.set_yticks(list(rows), [grid.rows[row] for row in rows])
         columns = list(range(0, width, max(1, width // 12))) if not each or width > 16 else list(range(width))
@@ -146,6 +150,25 @@ def _draw_heat(grid: Heat, name: str, title: str, text: str, colors: str, most: 
         ax.set_xlabel(grid.column_title)
         figure.colorbar(image, ax=ax, label=unit, fraction=0.04, pad=0.02)
         return plots.svg(figure, name, title, text)
+
+
+def _mark(ax: Any, grid: Heat, each: bool) -> None:
+    """Frames around the accused, black on white so that they show on any color of the map.
+
+    Where cells are hardly wider than a line a frame would hide them: there it is a ring.
+    """
+    for color, width in (("white", 3.5), ("black", 1.4)):
+        if each:
+            for row, column in grid.marked:
+                ax.add_patch(
+                    Rectangle((column - 0.5, row - 0.5), 1, 1, fill=False, edgecolor=color, linewidth=width)
+                )
+        else:
+            places = np.array(grid.marked, dtype=float).reshape(-1, 2)
+            ax.plot(
+                places[:, 1], places[:, 0], "o", markersize=16, markerfacecolor="none",
+                markeredgecolor=color, markeredgewidth=width,
+            )  # fmt: skip
 
 
 def _write_cells(ax: Any, grid: Heat, colors: Any, normalize: Normalize) -> None:
@@ -234,7 +257,13 @@ def _waiting(document: Document) -> Picture | None:
     if grid.joined > 1:
         text += f" Each column is the typical one of {grid.joined}."
     drawn = _draw_heat(
-        grid, "waiting", title, text, "YlGnBu", float(np.nanmax(grid.values)), "ms per iteration"
+        grid,
+        "waiting",
+        title,
+        text,
+        "YlGnBu",
+        (float(np.nanmin(grid.values)), float(np.nanmax(grid.values))),
+        "ms per iteration",
     )
     return Picture(title, text, drawn)
 

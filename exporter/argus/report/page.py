@@ -11,10 +11,11 @@ from jinja2 import Environment, PackageLoader, StrictUndefined
 from argus.report.figures import Picture, pictures
 from argus.report.heat import excess
 from argus.report.model import Document
-from argus.report.words import grouped, numbers, seconds
+from argus.report.words import alike, grouped, numbers, seconds
 
 _TABLE_ROWS = 20
-_FINDINGS = 100
+_CLUSTERS = 40
+_OTHERS = 24
 _LEAST_PERCENT = 0.5
 
 
@@ -42,13 +43,14 @@ def render(document: Document) -> str:
     environment.filters["seconds"] = seconds
     template = environment.get_template("report.html.j2")
     drawn = pictures(document)
-    groups = grouped(document.findings)
+    clusters = alike(grouped(document.findings))
     return template.render(
         document=document,
         name=document.axis.name,
         facts=_facts(document),
-        findings=groups[:_FINDINGS],
-        more=max(0, len(groups) - _FINDINGS),
+        clusters=clusters[:_CLUSTERS],
+        more=max(0, len(clusters) - _CLUSTERS),
+        others=_OTHERS,
         pictures=drawn,
         numbered=list(enumerate(drawn)),
         rows=_rows(document),

@@ -80,6 +80,15 @@ def grouped(findings: list[Finding]) -> list[list[Finding]]:
     return [list(group.values()) for group in groups.values()]
 
 
+def alike(groups: list[list[Finding]]) -> list[list[list[Finding]]]:
+    """Groups that say the same of others (same alert, same phases) together, in their order."""
+    clusters: dict[tuple[str, ...], list[list[Finding]]] = {}
+    for group in groups:
+        phases = sorted(finding.labels.get("phase", "") for finding in group)
+        clusters.setdefault((group[0].name, group[0].severity, *phases), []).append(group)
+    return list(clusters.values())
+
+
 def verdict(findings: list[Finding]) -> str:
     """One or two sentences: who or what is at fault, or that nobody is."""
     accused = [finding for finding in findings if finding.severity != "info"]
@@ -89,11 +98,11 @@ def verdict(findings: list[Finding]) -> str:
     for finding in accused:
         if finding.name in ("ArgusComputeStraggler", "ArgusHostStall"):
             slow[finding.rank].add(finding.labels.get("phase", ""))
-    alike: dict[tuple[str, ...], list[str]] = defaultdict(list)
+    ranks_by_phases: dict[tuple[str, ...], list[str]] = defaultdict(list)
     for rank, phases in slow.items():
-        alike[tuple(sorted(phases))].append(rank)
+        ranks_by_phases[tuple(sorted(phases))].append(rank)
     said = []
-    for names, ranks in sorted(alike.items(), key=lambda item: (-len(item[1]), item[0])):
+    for names, ranks in sorted(ranks_by_phases.items(), key=lambda item: (-len(item[1]), item[0])):
         said.append(
             f"{'Rank' if len(ranks) == 1 else 'Ranks'} {numbers(ranks)} "
             f"{'is' if len(ranks) == 1 else 'are'} slow in {'phase' if len(names) == 1 else 'phases'} "
