@@ -65,6 +65,9 @@ void argus_stack_patterns_free(struct argus_stack_patterns *patterns) { free(pat
 
 /* ---- matching ---- */
 
+/* While a module is imported, its name says nothing of what it is for. */
+static const char importing[] = ":<module>$";
+
 static int matches_any(const char *text, size_t length, const char *patterns) {
     while (*patterns) {
         size_t size = strcspn(patterns, " ");
@@ -87,6 +90,8 @@ struct argus_stack_match argus_stack_match(const char *name, size_t length,
     for (size_t i = 0; patterns != NULL && i < patterns->count && match.own == ARGUS_STACK_NONE; i++)
         if (argus_match(text, length, patterns->line[i].pattern.text, patterns->line[i].pattern.length))
             match.own = (unsigned char)patterns->line[i].category;
+    if (argus_match(text, length, importing, sizeof importing - 1))
+        return match;
     for (size_t i = 0; i < argus_stack_rule_count && match.built_in == ARGUS_STACK_NONE; i++)
         if (matches_any(text, length, argus_stack_rules[i].patterns))
             match.built_in = (unsigned char)argus_stack_rules[i].category;

@@ -17,6 +17,7 @@
 #define MOST_INTERVAL 10000000000u
 #define MOST_FAILURES 10   /* in a row */
 #define STACK_BYTES (1 << 20)
+#define SKIPPED UINT32_MAX
 #define NAME_BYTES 400     /* more than the store keeps */
 
 static struct {
@@ -74,7 +75,8 @@ static struct argus_text last_part(struct argus_text path) {
     return path;
 }
 
-/* `module:qualified.name` of a frame's function, as an index. */
+/* `module:qualified.name` of a frame's function, as an index; SKIPPED: it is a part of import's own
+ * machinery, of which every import has many. */
 static unsigned name_of(PyObject *frame) {
     char buffer[NAME_BYTES];
     PyObject *code = (PyObject *)PyFrame_GetCode((PyFrameObject *)frame);
@@ -90,6 +92,8 @@ static unsigned name_of(PyObject *frame) {
         filename = PyObject_GetAttr(code, s.filename);
         where = last_part(text_of(filename));
     }
+    static const char machinery[] = "importlib._bootstrap";
+    int skipped = where.length >= sizeof machinery - 1 && memcmp(where.data, machinery, sizeof machinery - 1) == 0;
     size_t used = append(buffer, 0, where);
     used = append(buffer, used, (struct argus_text){":", 1});
     used = append(buffer, used, text_of(name));
@@ -98,7 +102,7 @@ static unsigned name_of(PyObject *frame) {
     Py_XDECREF(globals);
     Py_XDECREF(name);
     Py_DECREF(code);
-    return argus_stack_store_name(&store, buffer, used);
+    return skipped ? SKIPPED : argus_stack_store_name(&store, buffer, used);
 }
 
 /* Names from the innermost function outwards; their number. */
@@ -110,7 +114,9 @@ static unsigned walk(PyObject *frame, unsigned *names) {
             names[depth - 1] = argus_stack_store_name(&store, "(more)", 6);
             break;
         }
-        names[depth++] = name_of(frame);
+        unsigned name = name_of(frame);
+        if (name != SKIPPED)
+            names[depth++] = name;
         PyObject *back = PyObject_GetAttr(frame, s.f_back);
         Py_DECREF(frame);
         frame = back;

@@ -104,6 +104,11 @@ KERNEL_ATTRIBUTION = _rank(
     "attribution",
 )  # fmt: skip
 
+CPU_SAMPLES = _rank(
+    "argus_cpu_samples_total", "counter",
+    "Samples of the training thread's Python stack, by what it was busy with.", "category",
+)  # fmt: skip
+
 WORK = _rank("argus_work_total", "counter", "Units of work processed.", "unit", "phase")
 
 WINDOW_ITERATIONS = _rank(

@@ -39,6 +39,7 @@ _LEFT_OUT = {
     "phases": "times of phases, and which are open; alerts of hangs need it",
     "collectives": "times, payload and sequence numbers of collectives; alerts of links and hangs need it",
     "kernels": "GPU kernels by class",
+    "stacks": "samples of the training thread's stack, by category",
     "work": "tokens, samples and what else the script reports",
     "windows": "summaries of recent iterations; alerts need it",
     "tracer": "what tracing costs and drops",

@@ -123,6 +123,13 @@ class FileSource:
                         self._say(f"{tracked.entry.path}: no flight recorder: {error}", tracked.entry.uid)
             return recordings
 
+    def processes(self, wanted: Iterable[RankKey]) -> dict[RankKey, int]:
+        """Process ids of these ranks, those that are alive; 0: not to be seen from this PID namespace."""
+        with self._lock:
+            best = self._best()
+            holders = {key: files.lock_holder(best[key][0].fd) for key in wanted if key in best}
+            return {key: holder for key, holder in holders.items() if holder is not None}
+
     def close(self) -> None:
         """Let go of every descriptor; a scrape that is still under way finds nothing."""
         with self._lock:

@@ -1,4 +1,4 @@
-"""One rank's flight recorder together with its state, and from there to a trace."""
+"""What is read of a rank when somebody asks: state, flight recorder, stacks; and from there to a trace."""
 
 from __future__ import annotations
 
@@ -18,6 +18,8 @@ from argus.flight.ring import Ring
 from argus.segment import snapshot
 from argus.segment.reader import read
 from argus.segment.state import RankKey, RankState
+from argus.stacks import table
+from argus.stacks.table import StackTable
 
 _CLASSES = _native.kernel_classes()
 _SEQUENCE = 1 << 32
@@ -34,12 +36,14 @@ class Recording:
         state: Its state, read after the rings, so that it knows what they name.
         up: Whether its process is alive.
         rings: Its last events; empty where its flight recorder is off.
+        stacks: Where its Python threads were; None where stacks are not sampled.
         wall_ns: What to add to the segment's clock for wall-clock time.
     """
 
     state: RankState
     up: bool
     rings: tuple[Ring, ...]
+    stacks: StackTable | None
     wall_ns: int
 
 
@@ -65,7 +69,8 @@ def record_file(fd: int, up: bool, now_ns: int) -> Recording:
         SegmentError, OSError: It can't be read; the message says why.
     """
     rings = tuple(ring.take_file(fd, now_ns))
-    return Recording(read(snapshot.take(fd), now_ns), up, rings, _wall_ns())
+    stacks = table.take_file(fd)
+    return Recording(read(snapshot.take(fd), now_ns), up, rings, stacks, _wall_ns())
 
 
 def record_memory(segment: HasSnapshot, up: bool, now_ns: int) -> Recording:
@@ -75,8 +80,12 @@ def record_memory(segment: HasSnapshot, up: bool, now_ns: int) -> Recording:
         SegmentError, ValueError: It can't be read, or was closed.
     """
     size = len(segment.snapshot())
-    rings = ring.take(lambda offset, length: segment.snapshot()[offset : offset + length], size, now_ns)
-    return Recording(read(segment.snapshot(), now_ns), up, tuple(rings), _wall_ns())
+
+    def part(offset: int, length: int) -> bytes:
+        return segment.snapshot()[offset : offset + length]
+
+    rings, stacks = ring.take(part, size, now_ns), table.take(part, size)
+    return Recording(read(segment.snapshot(), now_ns), up, tuple(rings), stacks, _wall_ns())
 
 
 def _wall_ns() -> int:

@@ -16,7 +16,7 @@ import numpy as np
 import numpy.typing as npt
 
 from argus.segment import layout
-from argus.segment.sections import SegmentError, flight_places
+from argus.segment.sections import SegmentError, on_demand_places
 
 Read = Callable[[int, int], bytes]
 """From offset and length to the segment's bytes, fewer beyond its end."""
@@ -70,13 +70,13 @@ def take(read: Read, size: int, now_ns: int) -> list[Ring]:
         SegmentError: The header or the directory of sections is bad.
         OSError: From ``read``.
     """
-    places = flight_places(read(0, layout.HEADER.itemsize), size)
+    places = on_demand_places(read(0, layout.HEADER.itemsize), size)
     if "FLIGHT" not in places:
         return []
 
     def records(name: str) -> npt.NDArray[Any]:
         offset, count = places[name]
-        dtype = layout.FLIGHT_RECORDS[name]
+        dtype = layout.ON_DEMAND_RECORDS[name]
         content = read(offset, count * dtype.itemsize)
         if len(content) < count * dtype.itemsize:
             raise SegmentError("truncated while it was read; remove the file")

@@ -164,9 +164,15 @@ def is_locked(fd: int) -> bool:
 
     Works on a read-only descriptor and for a process in another PID namespace.
     """
+    return lock_holder(fd) is not None
+
+
+def lock_holder(fd: int) -> int | None:
+    """The process that holds the lock on the file; 0 where it is in a PID namespace that can't be seen
+    from here; None where nobody holds it."""
     question = struct.pack(_FLOCK, fcntl.F_WRLCK, os.SEEK_SET, 0, 0, 0)
-    answer = fcntl.fcntl(fd, fcntl.F_GETLK, question)
-    return bool(struct.unpack(_FLOCK, answer)[0] != fcntl.F_UNLCK)
+    kind, _, _, _, pid = struct.unpack(_FLOCK, fcntl.fcntl(fd, fcntl.F_GETLK, question))
+    return None if kind == fcntl.F_UNLCK else max(pid, 0)
 
 
 def is_unlinked(fd: int) -> bool:

@@ -54,14 +54,16 @@ RECORDS: Final[dict[str, np.dtype[Any]]] = {
     "DEVICE": _dtype("device"),
     "DEVICE_PHASES": _dtype("device_phase"),
     "DEVICE_ITERATIONS": _dtype("device_iteration"),
+    "STACKS": _dtype("stacks"),
 }
-"""The record of each section, but for the flight recorder's."""
+"""The record of each section that is read at every scrape."""
 
-FLIGHT_RECORDS: Final[dict[str, np.dtype[Any]]] = {
+ON_DEMAND_RECORDS: Final[dict[str, np.dtype[Any]]] = {
     "FLIGHT": _dtype("flight_ring"),
     "FLIGHT_EVENTS": _dtype("flight_event"),
     "FLIGHT_NAMES": _dtype("flight_name"),
     "FLIGHT_KERNELS": _dtype("flight_event"),
     "FLIGHT_KERNEL_NAMES": _dtype("flight_name"),
+    "STACK_GENERATIONS": _dtype("stack_generation"),
 }
-"""The record of each section of the flight recorder, which is read only when somebody asks."""
+"""The record of each section of the flight recorder and of stacks, which are read only when somebody asks."""

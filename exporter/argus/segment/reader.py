@@ -13,6 +13,7 @@ from typing import Any
 import numpy as np
 import numpy.typing as npt
 
+from argus import _native
 from argus.segment import device, layout
 from argus.segment.sections import Bytes, IncompatibleSegment, SegmentError, directory, require
 from argus.segment.state import (
@@ -82,6 +83,7 @@ def read(snapshot: Bytes, now_ns: int) -> RankState:
         slots=_slots(ring, skipped),
         work_slots=_work_slots(sections.get(layout.SECTIONS["WORK_ITERATIONS"]), skipped),
         skipped=skipped.count,
+        **_stacks(sections.get(layout.SECTIONS["STACKS"])),
     )
     return device.merge(host, device.read(sections))
 
@@ -216,6 +218,15 @@ def _sources(records: npt.NDArray[Any] | None, used: int, skipped: _Skipped) -> 
             last_event_ns=int(record["last_event"]),
         )
     return tuple(result.values())
+
+
+def _stacks(records: npt.NDArray[Any] | None) -> dict[str, Any]:
+    """What the stack sampler counts, as fields of ``RankState``."""
+    if records is None or not len(records):
+        return {}
+    named = zip(_native.stack_categories(), records[0]["samples"].tolist(), strict=False)
+    samples = {name: count for name, count in named if count <= int(_MOST)}
+    return {"cpu_samples": samples, "stack_interval_ns": min(int(records[0]["interval"]), int(_MOST))}
 
 
 def _open(state: Any, phases: tuple[Phase, ...], now_ns: int) -> Open | None:

@@ -16,7 +16,7 @@ MAX_BYTES = 8 << 20
 """Larger files are no segments of ours (about 250 KB, 430 KB with kernels) and are not read."""
 
 STATE_BYTES = 1 << 20
-"""Everything but the flight recorder lies in so much of a segment's beginning."""
+"""Everything but the flight recorder and stacks lies in so much of a segment's beginning."""
 
 _CAPS = {
     "IDENTITY": 1,
@@ -32,16 +32,18 @@ _CAPS = {
     "DEVICE": 1,
     "DEVICE_PHASES": layout.CONSTANTS["DEVICE_PHASES"],
     "DEVICE_ITERATIONS": 1024,
+    "STACKS": 1,
 }
 _NAMES = {number: name for name, number in layout.SECTIONS.items() if name in _CAPS}
-_FLIGHT_CAPS = {
+_ON_DEMAND_CAPS = {
     "FLIGHT": layout.CONSTANTS["FLIGHT_WRITERS"],
     "FLIGHT_EVENTS": layout.CONSTANTS["FLIGHT_MOST"],
     "FLIGHT_NAMES": layout.CONSTANTS["FLIGHT_NAMES"],
     "FLIGHT_KERNELS": layout.CONSTANTS["FLIGHT_MOST"],
     "FLIGHT_KERNEL_NAMES": layout.CONSTANTS["FLIGHT_NAMES"],
+    "STACK_GENERATIONS": 16,
 }
-_FLIGHT_NAMES = {layout.SECTIONS[name]: name for name in _FLIGHT_CAPS}
+_ON_DEMAND_NAMES = {layout.SECTIONS[name]: name for name in _ON_DEMAND_CAPS}
 
 
 class SegmentError(ValueError):
@@ -71,7 +73,7 @@ def directory(snapshot: Bytes) -> tuple[Any, dict[int, npt.NDArray[Any]]]:
 
 
 def state_extent(beginning: Bytes, size: int) -> int:
-    """How much of a segment's beginning holds all but the flight recorder.
+    """How much of a segment's beginning holds what is read at every scrape.
 
     Args:
         beginning: The file's first bytes, the header's at least.
@@ -95,11 +97,11 @@ def shorten(snapshot: bytearray) -> None:
     np.frombuffer(snapshot, layout.HEADER, 1)["total_bytes"] = len(snapshot)
 
 
-def flight_places(beginning: Bytes, size: int) -> dict[str, tuple[int, int]]:
-    """Offset and number of records of the flight recorder's sections, by name; see ``state_extent``."""
+def on_demand_places(beginning: Bytes, size: int) -> dict[str, tuple[int, int]]:
+    """Offset and number of records of the other sections, by name; see ``state_extent``."""
     header = _header(beginning, size)
-    places = _places(header, _FLIGHT_NAMES, layout.FLIGHT_RECORDS, _FLIGHT_CAPS)
-    return {_FLIGHT_NAMES[number]: place for number, place in places.items()}
+    places = _places(header, _ON_DEMAND_NAMES, layout.ON_DEMAND_RECORDS, _ON_DEMAND_CAPS)
+    return {_ON_DEMAND_NAMES[number]: place for number, place in places.items()}
 
 
 def require(sections: dict[int, npt.NDArray[Any]], name: str) -> npt.NDArray[Any]:

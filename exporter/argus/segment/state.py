@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from collections.abc import Mapping
+from dataclasses import dataclass, field
 from enum import IntEnum
 from typing import TYPE_CHECKING, Any, NamedTuple
 
@@ -155,6 +156,8 @@ class RankState:
         slots: Structured array of the ring's valid iterations, oldest first.
         work_slots: Structured array of the work done in iterations (``ordinal``, ``amount``), unordered.
         skipped: Records that were left out because they made no sense.
+        cpu_samples: Samples of the training thread's stack, by category; empty where none are taken.
+        stack_interval_ns: Nanoseconds between two samples; 0 where none are taken.
         device: What its kernels say; None where none were traced. Phases and slots then hold device
             seconds (``argus.segment.device``).
     """
@@ -179,6 +182,8 @@ class RankState:
     slots: npt.NDArray[Any]
     work_slots: npt.NDArray[Any]
     skipped: int
+    cpu_samples: Mapping[str, int] = field(default_factory=dict)
+    stack_interval_ns: int = 0
     device: Device | None = None
 
     @property
