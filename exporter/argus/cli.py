@@ -29,6 +29,7 @@ COMMANDS = {
     "classify": ("argus.kernels.command", "add up a trace's GPU time by kernel class"),
     "nvtx": ("argus.nvtx.command", "tell what NVTX ranges become, and how to trace them"),
     "trace": ("argus.flight.command", "write what ranks did last as a trace for Perfetto"),
+    "stacks": ("argus.stacks.command", "show where a rank's Python threads were in the last minutes"),
     "rules": ("argus.rules_command", "list or render the recording and alerting rules"),
     "report": ("argus.report.command", "write a page about a run: who slows it, since when, at what cost"),
     "drill": ("argus.drill.command", "play a modelled job with a known fault, to rehearse your alerting"),
