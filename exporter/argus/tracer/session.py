@@ -212,7 +212,8 @@ def _start(identity: Identity, topology: Topology) -> None:
     _session = session
     _off_reason = ""
     sampler = stacks.start(segment, sampling, os.environ)
-    for complaint in (flight.complaint, sampling.complaint, sampler, injection.trouble()):
+    complaints = (flight.complaint, sampling.complaint, sampler, injection.trouble())
+    for complaint in (*complaints, kernels.misspelled_attribution(os.environ)):
         if complaint:
             report(complaint)
     session.ending = Ending(finish)
