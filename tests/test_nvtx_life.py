@@ -255,7 +255,11 @@ def test_another_copy_is_noticed(program: Program, tmp_path: Path) -> None:
         f"another copy of argus; set it to {library()}\n"
     )
     assert "which is not there" in trouble({"NVTX_INJECTION64_PATH": "/nowhere/argus/_native.abi3.so"})
-    assert trouble({"NVTX_INJECTION64_PATH": "/opt/nsys/libToolsInjection64.so"}) == ""
+    other = tmp_path / "libToolsInjection64.so"  # another tool's
+    assert "which is not there" in trouble({"NVTX_INJECTION64_PATH": str(other)})
+    other.touch()
+    assert trouble({"NVTX_INJECTION64_PATH": str(other)}) == ""
+    assert "the library for kernels" in trouble({"NVTX_INJECTION64_PATH": "libargus_kernels.so"})
     assert trouble({}) == ""
 
 

@@ -23,12 +23,15 @@ def trouble(environ: Mapping[str, str] | None = None) -> str:
     The setting may name another tool (nsys): then nobody wished anything.
     """
     path = Path((os.environ if environ is None else environ).get(VARIABLE, ""))
-    if path.parent.name != "argus" or not path.name.startswith("_native."):
-        return ""
-    if not path.exists():
+    # A name without a folder is looked for by the loader.
+    if os.sep in str(path) and not os.path.exists(path):
         return (
             f"NVTX ranges are not traced: {VARIABLE} names {path}, which is not there; set it to {library()}"
         )
+    if path.name == "libargus_kernels.so":
+        return f"NVTX ranges are not traced: {VARIABLE} names the library for kernels; set it to {library()}"
+    if path.parent.name != "argus" or not path.name.startswith("_native."):
+        return ""
     if not path.samefile(library()):
         return (
             f"NVTX ranges are not traced: {VARIABLE} names {path}, but this program imported another copy of "

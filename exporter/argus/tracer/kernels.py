@@ -11,6 +11,8 @@ from argus import _native
 
 _DEVICES = ("/dev/nvidiactl", "/dev/dxg")  # Linux; WSL
 _OFF = ("0", "false", "no", "off")
+_ATTRIBUTION = "ARGUS_KERNEL_ATTRIBUTION"
+_ATTRIBUTIONS = ("auto", "memset", "call", "api", "none")
 
 
 def library() -> Path:
@@ -33,11 +35,19 @@ def start(environ: Mapping[str, str] | None = None) -> str | None:
     if not wanted and not injected and not any(map(os.path.exists, _DEVICES)):
         return ""
     path = environ["CUDA_INJECTION64_PATH"] if injected else str(library())
-    cupti = next(_copies(sys.path), None)
+    cupti = next(copies_of_cupti(sys.path), None)
     return _native.kernels_start(path, cupti=cupti)
 
 
-def _copies(paths: Iterable[str]) -> Iterator[str]:
+def misspelled_attribution(environ: Mapping[str, str]) -> str:
+    """What is wrong with the wish how kernels find their phase, one line; empty: nothing."""
+    wish = environ.get(_ATTRIBUTION, "")
+    if not wish or wish in _ATTRIBUTIONS:
+        return ""
+    return f"{_ATTRIBUTION}={wish!r} is none of {', '.join(_ATTRIBUTIONS)}; it is taken for auto"
+
+
+def copies_of_cupti(paths: Iterable[str]) -> Iterator[str]:
     """Copies of CUPTI that torch would load, where it has not done so yet: never two in one process."""
     for path in paths:
         if not isinstance(path, str | os.PathLike):
