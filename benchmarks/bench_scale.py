@@ -129,9 +129,12 @@ class Bench:
         )
 
     def _begin(self, server: Server, book: Book) -> float:
+        """Let the jobs begin; first some healthy minutes over and over, as often as was asked for."""
         begin = math.ceil((time.time() + 0.5) / INTERVAL) * INTERVAL
-        server.show(book, begin)
-        return begin
+        again = range(1, max(2, min(self.args.healthy, book.scrapes)))
+        past = [again[n % len(again)] for n in range(self.args.past)]
+        server.show(book, begin, [*past, *range(book.scrapes)])
+        return begin + INTERVAL * len(past)
 
     def with_rules(self, server: Server, book: Book) -> dict[str, Any]:
         """Judge the jobs."""
@@ -307,7 +310,10 @@ def parse(argv: list[str] | None = None) -> argparse.Namespace:
     parser.add_argument("--scrapes", type=int, default=16, help="of each node, one every 15 s (%(default)s)")
     parser.add_argument("--healthy", type=int, default=7, help="of these, before the fault (%(default)s)")
     parser.add_argument(
-        "--format", choices=sorted(FORMATS), default="protobuf", help="what is scraped (%(default)s)"
+        "--past", type=int, default=0, help="scrapes before that, the healthy ones repeated (%(default)s)"
+    )
+    parser.add_argument(
+        "--format", choices=sorted(FORMATS), default="text", help="what is scraped (%(default)s)"
     )
     parser.add_argument("--prometheus", type=Path, help="its binary ($ARGUS_PROMETHEUS, or on PATH)")
     parser.add_argument("--no-ingestion", action="store_true", help="leave the run without rules out")

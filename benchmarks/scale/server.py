@@ -7,6 +7,7 @@ import mmap
 import multiprocessing
 import multiprocessing.connection
 import time
+from collections.abc import Iterable
 from dataclasses import dataclass
 
 import numpy as np
@@ -19,10 +20,11 @@ _NOT_FOUND = b"HTTP/1.1 404 Not Found\r\nContent-Length: 0\r\n\r\n"
 
 @dataclass
 class _Show:
-    """A book and when it begins (``time.time``)."""
+    """A book, when it begins (``time.time``), and which of its pages come one after the other."""
 
     book: Book
     begin: float
+    order: list[int]
 
 
 class _Pages:
@@ -31,16 +33,15 @@ class _Pages:
     def __init__(self, count: int) -> None:
         self.seen = np.full(count, np.nan)
         self._show: _Show | None = None
-        self._bytes = b""
+        self._bytes: mmap.mmap | bytes = b""
         self._head = b""
 
-    def show(self, show: _Show | None) -> None:
+    def show(self, show: _Show) -> None:
         self._show = show
-        if show is not None:
-            with show.book.path.open("rb") as file:
-                self._bytes = mmap.mmap(file.fileno(), 0, access=mmap.ACCESS_READ)  # type: ignore[assignment]
-            kind = show.book.content_type
-            self._head = f"HTTP/1.1 200 OK\r\nContent-Type: {kind}\r\nContent-Encoding: gzip\r\n".encode()
+        with show.book.path.open("rb") as file:
+            self._bytes = mmap.mmap(file.fileno(), 0, access=mmap.ACCESS_READ)
+        kind = show.book.content_type
+        self._head = f"HTTP/1.1 200 OK\r\nContent-Type: {kind}\r\nContent-Encoding: gzip\r\n".encode()
 
     def answer(self, target: int) -> bytes:
         now = time.time()
@@ -49,9 +50,9 @@ class _Pages:
         if show is None:
             return _EMPTY
         number = round((now - show.begin - show.book.offsets[target]) / INTERVAL)
-        if not 0 <= number < show.book.scrapes:
+        if not 0 <= number < len(show.order):
             return _EMPTY
-        start, length = show.book.index[target, number].tolist()
+        start, length = show.book.index[target, show.order[number]].tolist()
         return b"%sContent-Length: %d\r\n\r\n%s" % (
             self._head, length, self._bytes[start : start + length],
         )  # fmt: skip
@@ -127,9 +128,12 @@ class Server:
         seen: np.ndarray = self._pipe.recv()
         return seen
 
-    def show(self, book: Book | None, begin: float = 0.0) -> None:
-        """Serve this book from ``begin`` on (``time.time``); None: empty pages."""
-        self._pipe.send(None if book is None else _Show(book, begin))
+    def show(self, book: Book, begin: float, order: Iterable[int] | None = None) -> None:
+        """Serve this book from ``begin`` on (``time.time``), then empty pages.
+
+        ``order`` are the numbers of the pages, scrape by scrape: from the first to the last where None.
+        """
+        self._pipe.send(_Show(book, begin, list(range(book.scrapes) if order is None else order)))
 
     def __enter__(self) -> Server:
         return self
