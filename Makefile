@@ -15,7 +15,7 @@ BIN := $(VENV)/bin
 INSTALLED := $(VENV)/.installed
 NATIVE := $(wildcard native/*.c native/*.h native/nvtx/* native/kernels/*)
 
-.PHONY: help demo test lint format dashboards bench bench-gpu setup prometheus prometheus-versions clean
+.PHONY: help demo test lint format dashboards reference bench bench-gpu setup prometheus prometheus-versions clean
 
 help: ## Show this list
 	@grep -hE '^[a-z-]+:.*##' $(MAKEFILE_LIST) | sed -E 's/:.*## /\t/' | expand -t 22
@@ -37,6 +37,9 @@ format: $(INSTALLED) ## Rewrite the sources in the house's style
 
 dashboards: $(INSTALLED) ## Write the Grafana dashboards, dashboards/json/, anew
 	$(BIN)/python -m dashboards
+
+reference: $(INSTALLED) ## Write docs/reference.md anew
+	$(BIN)/python scripts/reference
 
 bench: $(INSTALLED) prometheus ## Measure cost and size, write benchmarks/results/
 	$(BIN)/python -m benchmarks $(ARGS)
