@@ -43,9 +43,8 @@ def test_links_lead_somewhere(document: Path) -> None:
 
 
 def test_the_reference_is_up_to_date() -> None:
-    done = subprocess.run(
-        [sys.executable, ROOT / "scripts" / "reference", "--check"], capture_output=True, text=True, timeout=60
-    )
+    command = [sys.executable, ROOT / "scripts" / "reference", "--check"]
+    done = subprocess.run(command, capture_output=True, text=True, timeout=60)
     assert done.returncode == 0, done.stderr
 
 
