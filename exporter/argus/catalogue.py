@@ -267,6 +267,11 @@ SNAPSHOTS = Metric(
 )  # fmt: skip
 SNAPSHOTS_KEPT = Metric("argus_exporter_snapshots", "gauge", "Snapshots of flight recorders on disk.", ())
 SNAPSHOTS_BYTES = Metric("argus_exporter_snapshots_bytes", "gauge", "Size of the snapshots on disk.", ())
+STACK_DUMPS = Metric(
+    "argus_exporter_stack_dumps_total", "counter",
+    "Runs that stood still on this node, by what became of their dump of stacks (written, limited, failed).",
+    ("outcome",),
+)  # fmt: skip
 
 METRICS: tuple[Metric, ...] = tuple(value for value in globals().copy().values() if isinstance(value, Metric))
 """The catalogue, in exposition order."""

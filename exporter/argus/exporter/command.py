@@ -19,7 +19,7 @@ from argus.exporter.flight.store import default_directory
 from argus.exporter.lifecycle import RETENTION_S
 from argus.exporter.limits import affordable_segments
 from argus.exporter.registry import COLLECTORS, Registry
-from argus.exporter.service import Exporter, Options, SnapshotOptions, file_source, watch_gpus
+from argus.exporter.service import DumpOptions, Exporter, Options, SnapshotOptions, file_source, watch_gpus
 from argus.exporter.web.config import WebConfigError
 from argus.exporter.web.server import DEFAULT_PORT, AddressError
 from argus.hardware.gpus import INTERVAL_S
@@ -46,7 +46,7 @@ _LEFT_OUT = {
     "gpu": "clocks, throttling, memory errors and links of the GPUs",
     "segments": "how many segments there are, and ranks that have ended; alerts need it",
     "process": "the exporter's own CPU time and memory",
-    "snapshots": "how many snapshots alerts led to",
+    "snapshots": "how many snapshots alerts led to, and dumps of stacks hangs led to",
 }
 """What each collector gives."""
 
@@ -101,6 +101,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
         f"stays; then a dead rank's file is removed (default {RETENTION_S:.0f})",
     )  # fmt: skip
     _add_flight(parser.add_argument_group("flight recorder"))
+    _add_stacks(parser.add_argument_group("stacks"))
     collectors = parser.add_argument_group("collectors")
     collectors.add_argument(
         "--histogram.classic", dest="classic", type=_classic, default=Classic.ITERATIONS,
@@ -157,6 +158,27 @@ def _add_flight(flight: argparse._ArgumentGroup) -> None:
     )  # fmt: skip
 
 
+def _add_stacks(stacks: argparse._ArgumentGroup) -> None:
+    stacks.add_argument(
+        "--stacks.dumps", dest="dumps", type=_flag, default=True, metavar="true|false",
+        help="when no rank of a run makes progress on this node, keep its ranks' stacks by py-spy, listed at "
+        "/stacks; needs the right to trace the ranks' processes (default true)",
+    )  # fmt: skip
+    stacks.add_argument(
+        "--stacks.directory", dest="dumps_directory", type=Path, metavar="DIR",
+        help=f"where they are kept (default {default_directory('stacks')})",
+    )  # fmt: skip
+    stacks.add_argument(
+        "--stacks.max", dest="dumps_most", type=_positive, default=DumpOptions.most, metavar="N",
+        help=f"how many are kept, the oldest go first (default {DumpOptions.most})",
+    )  # fmt: skip
+    stacks.add_argument(
+        "--stacks.hang-seconds", dest="hang_s", type=_seconds, default=DumpOptions.least_s, metavar="SECONDS",
+        help="a run hangs when its last iteration ended five times its slowest recent iteration ago, and at "
+        f"least so long (default {DumpOptions.least_s:.0f})",
+    )  # fmt: skip
+
+
 def run(args: argparse.Namespace) -> int:
     """Serve until SIGTERM or SIGINT; 2 when the flags can't be followed."""
     level = {"warn": "WARNING"}.get(args.log_level, args.log_level.upper())
@@ -180,6 +202,9 @@ def run(args: argparse.Namespace) -> int:
             args.snapshots, args.snapshots_most, args.snapshots_bytes, args.snapshots_interval
         )
         if args.alerts
+        else None,
+        dumps=DumpOptions(directory=args.dumps_directory, most=args.dumps_most, least_s=args.hang_s)
+        if args.dumps
         else None,
     )
     if args.once:

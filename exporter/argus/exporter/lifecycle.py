@@ -102,6 +102,12 @@ class FileSource:
             self._ends_shown = self._ended.added
             return self._result(now_ns)
 
+    def peek(self, now_ns: int) -> Scan:
+        """As ``scan``, for somebody who shows it to nobody: clean ends stay unseen."""
+        with self._lock:
+            self._look(now_ns)
+            return self._result(now_ns)
+
     def has_unseen_ends(self, now_ns: int) -> bool:
         """Whether ranks ended cleanly since the last scan."""
         with self._lock:

@@ -7,6 +7,7 @@ import threading
 import time
 from collections.abc import Collection, Sequence
 from dataclasses import dataclass
+from functools import partial
 from pathlib import Path
 
 from argus import _native
@@ -17,7 +18,10 @@ from argus.exporter.flight.receiver import Receiver
 from argus.exporter.flight.store import Store, default_directory
 from argus.exporter.lifecycle import RETENTION_S, FileSource
 from argus.exporter.registry import Registry
-from argus.exporter.sources import RankSource
+from argus.exporter.sources import Rank, RankSource, merge
+from argus.exporter.stacks.dumper import SUFFIX, Dumper
+from argus.exporter.stacks.hang import LEAST_S, HangWatch
+from argus.exporter.stacks.pages import StackPages
 from argus.exporter.web.pages import Pages
 from argus.exporter.web.server import DEFAULT_PORT, Server
 from argus.exporter.web.settings import Settings
@@ -46,6 +50,22 @@ class SnapshotOptions:
 
 
 @dataclass(frozen=True)
+class DumpOptions:
+    """What becomes of the stacks of ranks that hang.
+
+    Attributes:
+        directory: Where dumps go; None: ``stacks`` beside the snapshots' default directory.
+        most, most_bytes: How many are kept, and how large all together.
+        least_s: The least age of the last iteration that counts as a hang.
+    """
+
+    directory: Path | None = None
+    most: int = 50
+    most_bytes: int = 16 << 20
+    least_s: float = LEAST_S
+
+
+@dataclass(frozen=True)
 class Options:
     """How the exporter runs; the flags of ``argus exporter``.
 
@@ -62,6 +82,7 @@ class Options:
         gpu_interval_s: Between two readings of a GPU.
         trace: Whether traces are served.
         snapshots: Where and how many snapshots are kept when alerts come; None: no alerts are taken.
+        dumps: Where and how many dumps of hung ranks' stacks are kept; None: none are taken.
     """
 
     addresses: Sequence[str] = (f":{DEFAULT_PORT}",)
@@ -77,6 +98,7 @@ class Options:
     gpu_interval_s: float = INTERVAL_S
     trace: bool = True
     snapshots: SnapshotOptions | None = None
+    dumps: DumpOptions | None = None
 
 
 def file_source(options: Options) -> FileSource:
@@ -107,6 +129,13 @@ def _receiver(options: SnapshotOptions | None, sources: Sequence[RankSource]) ->
     return Receiver(sources, store, options.interval_s)
 
 
+def _dumper(options: DumpOptions | None, sources: Sequence[RankSource]) -> Dumper | None:
+    if options is None:
+        return None
+    directory = options.directory or default_directory("stacks")
+    return Dumper(sources, Store(directory, options.most, options.most_bytes, SUFFIX))
+
+
 class Exporter:
     """A running exporter; a context manager that stops it.
 
@@ -122,11 +151,16 @@ class Exporter:
         self.files = file_source(options)
         sources = (*extra, self.files)
         receiver = _receiver(options.snapshots, sources)
+        dumper = _dumper(options.dumps, sources)
+        self._hangs = None
+        if options.dumps is not None and dumper is not None:
+            self._hangs = HangWatch(partial(self._peek, extra), [dumper], options.dumps.least_s)
+        reporters = [each for each in (receiver, dumper) if each is not None]
         self._gpus = watch_gpus(options)
         self.registry = Registry(
             *sources,
             disabled=options.disabled,
-            snapshots=receiver.points if receiver is not None else None,
+            snapshots=lambda: (point for each in reporters for point in each.points()),
             gpus=self._gpus,
             version=__version__,
         )
@@ -138,6 +172,7 @@ class Exporter:
             classic=options.classic,
             version=__version__,
             flight=FlightPages(sources, trace=options.trace, receiver=receiver),
+            stacks=StackPages(sources, dumper.store if dumper is not None else None),
             ready=self._ready.is_set,
         )
         settings = Settings(options.config_file)
@@ -160,6 +195,8 @@ class Exporter:
         )
         for thread in self._threads:
             thread.start()
+        if self._hangs is not None:
+            self._hangs.start()
         for server in self.servers:
             _LOG.info("listening on %s", server.url)
 
@@ -173,6 +210,10 @@ class Exporter:
             self._ready.set()
             # Where there is very much to look through, that must not take a core.
             self._stop.wait(max(_DISCOVERY_S, 20 * (time.monotonic() - began)))
+
+    def _peek(self, extra: Sequence[RankSource], now_ns: int) -> list[Rank]:
+        """The ranks now, without a scrape's consequences."""
+        return merge([*(source.scan(now_ns) for source in extra), self.files.peek(now_ns)]).ranks
 
     def has_unseen_ends(self) -> bool:
         """Whether ranks ended cleanly that no scrape has shown yet."""
@@ -190,6 +231,8 @@ class Exporter:
             server.wait_for_answers()
         for thread in self._threads:
             thread.join(timeout=5)
+        if self._hangs is not None:
+            self._hangs.close()
         if self._gpus is not None:
             self._gpus.close()
         self.files.close()

@@ -61,7 +61,12 @@ def dump(pid: int, deadline_s: float = DEADLINE_S) -> str:
     with _ONE, tempfile.TemporaryFile() as out, tempfile.TemporaryFile() as err:
         try:
             process = subprocess.Popen(
-                command, stdin=subprocess.DEVNULL, stdout=out, stderr=err, start_new_session=True
+                command,
+                stdin=subprocess.DEVNULL,
+                stdout=out,
+                stderr=err,
+                env=os.environ | {"RUST_BACKTRACE": "0"},
+                start_new_session=True,
             )
         except OSError as error:
             raise DumpError(f"{command[0]} can't be run: {error.strerror}") from None

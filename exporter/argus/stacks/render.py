@@ -33,7 +33,10 @@ def render(found: Sequence[Recording], format_: str) -> str:
             "there, there was no room, or its argus-gpu is older; its standard error says which"
         )
     if not table.stacks:
-        raise RenderError(f"rank {identity.rank} has no samples yet; ask again in a second")
+        raise RenderError(
+            f"rank {identity.rank} has no samples yet; ask again in a second. If that does not help, something "
+            "keeps the GIL, or the process is stopped: argus stacks --dump looks from outside"
+        )
     if format_ == "folded":
         return formats.folded(table)
     name = (

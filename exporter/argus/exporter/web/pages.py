@@ -9,6 +9,7 @@ from argus.exporter.exposition.classic import Classic
 from argus.exporter.exposition.negotiate import choose
 from argus.exporter.flight.pages import FlightPages
 from argus.exporter.registry import Registry
+from argus.exporter.stacks.pages import StackPages
 from argus.exporter.web.page import HTML_TYPE, Page, plain
 
 _LANDING = """<!DOCTYPE html>
@@ -42,6 +43,7 @@ class Pages:
         classic: Which histograms carry classic buckets.
         version: For the landing page.
         flight: What there is of flight recorders; None: nothing.
+        stacks: What there is of stacks; None: nothing.
         ready: Whether segments have been looked for once.
     """
 
@@ -53,14 +55,16 @@ class Pages:
         classic: Classic,
         version: str,
         flight: FlightPages | None = None,
+        stacks: StackPages | None = None,
         ready: Callable[[], bool] = lambda: True,
     ) -> None:
         self.telemetry_path = telemetry_path
         self._registry = registry
         self._classic = classic
         self._flight = flight
+        self._more = [each for each in (flight, stacks) if each is not None]
         self._ready = ready
-        links = flight.links if flight is not None else {}
+        links = {name: path for each in self._more for name, path in each.links.items()}
         landing = _LANDING.format(
             version=html.escape(version),
             telemetry=html.escape(telemetry_path),
@@ -79,8 +83,8 @@ class Pages:
             return plain(200, "Healthy")
         if path == "/-/ready":
             return plain(200, "Ready") if self._ready() else plain(503, "Not ready")
-        page = self._flight.get(path, query) if self._flight is not None else None
-        return page or plain(404, "Not found")
+        pages = (each.get(path, query) for each in self._more)
+        return next((page for page in pages if page is not None), None) or plain(404, "Not found")
 
     def takes(self, path: str) -> bool:
         """Whether something can be posted there."""

@@ -1,0 +1,1 @@
+"""What the exporter does when a run of this node hangs: it takes the stacks of its ranks, and shows them."""
