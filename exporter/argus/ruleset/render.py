@@ -45,7 +45,7 @@ class Options:
         runbook_base: Where ``<alert>.md`` is found, without the last slash.
         dashboard_base: Address of Grafana, without the last slash.
         alert_labels: Added to every alert.
-        thresholds: Numbers of the rules by name (``thresholds.TABLE``), where they are not as shipped.
+        thresholds: Numbers of the rules by name (``thresholds.table``), where they are not as shipped.
         by: Labels beside ``run_id`` that tell runs apart (``scope.py``).
     """
 
@@ -94,7 +94,7 @@ class Options:
         chosen = self.thresholds.get(name)
         if chosen is None:
             return rendered
-        if not thresholds.BY_NAME[name].is_duration:
+        if not thresholds.find(name).is_duration:
             return chosen
         return format_duration(parse_duration(chosen) * self.time_scale)
 
@@ -155,7 +155,7 @@ def dump(document: Any) -> str:
 def _heading(options: Options) -> str:
     """What differs from the shipped rules, for whoever opens the file."""
     changed = [
-        f"#   {name}: {value} (default {thresholds.BY_NAME[name].default})\n"
+        f"#   {name}: {value} (default {thresholds.find(name).default})\n"
         for name, value in sorted(options.thresholds.items())
     ]
     return "# Thresholds that differ from the defaults:\n" + "".join(changed) if changed else ""

@@ -1,7 +1,7 @@
 """Every number by which the rules decide: what it means, why it is what it is, and how to change it.
 
 The shipped files carry these values, each marked with its name (``marks.py``);
-this table explains them. ``docs/alerts.md`` shows the table.
+``thresholds.yml`` explains them, and ``docs/alerts.md`` shows that as a table.
 """
 
 from __future__ import annotations
@@ -11,6 +11,8 @@ import math
 import re
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
+from functools import cache
+from importlib import resources
 from pathlib import Path
 
 import yaml
@@ -72,31 +74,34 @@ class Threshold:
         return value
 
 
-def _ratio(name: str, default: str, where: str, meaning: str, why: str) -> Threshold:
-    """A factor by which something exceeds a reference."""
-    return Threshold(name, default, where, meaning, why, 1, 100)
+_RANGES = {
+    "ratio": (1, 100),
+    "share": (0, 1),
+    "number": (0, 1e6),
+    "seconds": (1, _LONGEST),
+    "time": (1, _LONGEST),
+}
+"""Least and most by kind, where the table says nothing else."""
 
 
-def _share(name: str, default: str, where: str, meaning: str, why: str) -> Threshold:
-    return Threshold(name, default, where, meaning, why, 0, 1)
+@cache
+def table() -> dict[str, Threshold]:
+    """Every threshold by name, in the order of the documentation."""
+    text = (resources.files("argus.ruleset") / "thresholds.yml").read_text("utf-8")
+    return {name: _threshold(name, entry) for name, entry in yaml.safe_load(text).items()}
 
 
-def _number(
-    name: str, default: str, where: str, meaning: str, why: str, least: float = 0, most: float = 1e6
-) -> Threshold:
-    return Threshold(name, default, where, meaning, why, least, most)
-
-
-def _time(name: str, default: str, where: str, meaning: str, why: str) -> Threshold:
-    return Threshold(name, default, where, meaning, why, 1, _LONGEST)
-
-
-_SLOW = "ArgusComputeStraggler, ArgusHostStall"
-_SHIFT = "ArgusKernelDistributionShift"
-
-TABLE: tuple[Threshold, ...] = ()
-
-BY_NAME: dict[str, Threshold] = {threshold.name: threshold for threshold in TABLE}
+def _threshold(name: str, entry: dict[str, str]) -> Threshold:
+    least, most = _RANGES[entry["kind"]]
+    return Threshold(
+        name,
+        entry["default"],
+        entry["where"],
+        entry["meaning"],
+        entry["why"],
+        float(entry.get("least", least)),
+        float(entry.get("most", most)),
+    )
 
 
 def find(name: str) -> Threshold:
@@ -105,9 +110,10 @@ def find(name: str) -> Threshold:
     Raises:
         RulesetError: There is none; the message names the nearest.
     """
-    if name in BY_NAME:
-        return BY_NAME[name]
-    near = difflib.get_close_matches(name, BY_NAME, n=3, cutoff=0.5)
+    known = table()
+    if name in known:
+        return known[name]
+    near = difflib.get_close_matches(name, known, n=3, cutoff=0.5)
     hint = f"did you mean {' or '.join(near)}?" if near else "argus rules --thresholds lists them"
     raise RulesetError(f"there is no threshold {name!r}; {hint}")
 
