@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import select
 import sys
-import time
 from typing import Any
 
 import torch
@@ -13,20 +12,7 @@ from torch.nn.parallel import DistributedDataParallel
 
 import argus
 import argus.torch
-
-
-class Slow(torch.autograd.Function):
-    """Takes its time in the backward pass."""
-
-    @staticmethod
-    def forward(ctx: Any, x: Any, seconds: float) -> Any:
-        ctx.seconds = seconds
-        return x.view_as(x)
-
-    @staticmethod
-    def backward(ctx: Any, gradient: Any) -> Any:
-        time.sleep(ctx.seconds)
-        return gradient, None
+from torch_support import Wait
 
 
 class Net(torch.nn.Module):
@@ -36,7 +22,7 @@ class Net(torch.nn.Module):
         self.seconds = seconds
 
     def forward(self, x: Any) -> Any:
-        return self.second(Slow.apply(self.first(x), self.seconds))
+        return self.second(Wait.apply(self.first(x), self.seconds))
 
 
 def main() -> None:

@@ -29,6 +29,7 @@ from simulated_kernels import Kernels, Seconds
 KINDS = {
     "data_loading": "host",
     "gpu_idle": "host",
+    "jit_compile": "host",
     "forward": "compute",
     "backward": "compute",
     "optimizer": "compute",

@@ -22,23 +22,10 @@ import argus
 import argus.torch
 from argus._native import monotonic_ns, own_segments
 from argus.segment.reader import read
+from torch_support import Wait
 
 QUICK, SLOW = 0.02, 0.12
 ITERATIONS = 5
-
-
-class Wait(torch.autograd.Function):
-    """Sleeps in its backward."""
-
-    @staticmethod
-    def forward(ctx: Any, x: Any, seconds: float) -> Any:
-        ctx.seconds = seconds
-        return x.view_as(x)
-
-    @staticmethod
-    def backward(ctx: Any, gradient: Any) -> Any:
-        time.sleep(ctx.seconds)
-        return gradient, None
 
 
 class Net(torch.nn.Module):
@@ -91,14 +78,15 @@ def train(scenario: str) -> dict[str, Any]:
         optimizer.zero_grad()
     (segment,) = own_segments()
     state = read(segment.snapshot(), monotonic_ns())
+    phases = [phase for phase in state.phases if np.sum(phase.seconds.counts) and phase.name != "gc"]
     handle.detach()
     argus.finish()
     return {
         "frames": counter.frame_count,
-        "kinds": {phase.name: phase.kind for phase in state.phases},
-        "counts": {phase.name: int(np.sum(phase.seconds.counts)) for phase in state.phases},
+        "kinds": {phase.name: phase.kind for phase in phases},
+        "counts": {phase.name: int(np.sum(phase.seconds.counts)) for phase in phases},
         "seconds": {
-            phase.name: (state.slots["phase"][:, phase.index] / 1e9).tolist() for phase in state.phases
+            phase.name: (state.slots["phase"][:, phase.index] / 1e9).tolist() for phase in phases
         },
     }
 

@@ -113,6 +113,7 @@ def around(function: Callable[..., Any], stall: Stall) -> Callable[..., Any]:
             if begun:
                 stall.end()
 
+    stalled._torchdynamo_disable = True  # type: ignore[attr-defined]  # called by a compiled function: not compiled
     return stalled
 
 
