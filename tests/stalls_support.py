@@ -18,6 +18,7 @@ from argus.segment.state import RankState
 def tracer(folder: Path, monkeypatch: pytest.MonkeyPatch, **environ: str) -> Iterator[None]:
     """A running tracer, from `argus.init()` to `argus.finish()`."""
     monkeypatch.setenv("ARGUS_DIR", str(folder))
+    monkeypatch.delenv("ARGUS_STALLS", raising=False)  # off in the other tests
     for name, value in environ.items():
         monkeypatch.setenv(name, value)
     argus.init(run_id="stalls", rank=0, world_size=1)

@@ -48,7 +48,7 @@ def ranks(tmp_path_factory: pytest.TempPathFactory) -> list[dict[str, Any]]:
     directory = tmp_path_factory.mktemp("stalls")
     environment = {
         **os.environ, "OMP_NUM_THREADS": "1", "GLOO_SOCKET_IFNAME": "lo", "ARGUS_DIR": str(directory),
-        "ARGUS_RUN_ID": "test", "WORLD_SIZE": "2",
+        "ARGUS_RUN_ID": "test", "ARGUS_STALLS": "1", "WORLD_SIZE": "2",
     }  # fmt: skip
     processes = [
         subprocess.Popen(
