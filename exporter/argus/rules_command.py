@@ -7,6 +7,7 @@ import sys
 from pathlib import Path
 
 from argus import ruleset
+from argus.ruleset import thresholds
 
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
@@ -21,6 +22,10 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
         "--list", action="store_true", help="name every alert and what it means, and write nothing"
     )
     parser.add_argument(
+        "--thresholds", nargs="?", const="text", choices=("text", "markdown"), metavar="FORMAT",
+        help="list every number by which the rules decide, and why it is what it is, and write nothing",
+    )  # fmt: skip
+    parser.add_argument(
         "--runbook", metavar="ALERT", help="print what to do about this alert, and write nothing"
     )
     parser.add_argument(
@@ -29,6 +34,19 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     parser.add_argument(
         "--scrape-interval", default="15s", metavar="DURATION",
         help="how often your Prometheus scrapes ARGUS's exporters (default: 15s)",
+    )  # fmt: skip
+    parser.add_argument(
+        "--set", action="append", default=[], metavar="NAME=VALUE", dest="set_thresholds",
+        help="another value for a threshold, such as slow_ratio=1.3; may be repeated",
+    )  # fmt: skip
+    parser.add_argument(
+        "--thresholds-file", type=Path, metavar="FILE",
+        help="YAML file with thresholds, one a line (slow_ratio: 1.3); --set counts more",
+    )  # fmt: skip
+    parser.add_argument(
+        "--by", default="", metavar="LABELS",
+        help="labels that tell runs apart beside run_id, such as cluster,namespace, where the series of "
+        "several clusters meet in one Prometheus",
     )  # fmt: skip
     parser.add_argument(
         "--runbook-base", default=ruleset.RUNBOOK_BASE, metavar="URL",
@@ -55,25 +73,12 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
 def run(args: argparse.Namespace) -> int:
     """Do it; 0 when written, 2 when the arguments make no sense or the folder can't be written."""
     try:
-        if args.list:
-            sys.stdout.write(_overview())
+        told = _told(args)
+        if told is not None:
+            sys.stdout.write(told)
             return 0
-        if args.runbook:
-            sys.stdout.write(ruleset.runbook(args.runbook))
-            return 0
-        options = ruleset.Options(
-            scrape_interval=ruleset.parse_duration(args.scrape_interval),
-            runbook_base=args.runbook_base,
-            dashboard_base=args.dashboard_base,
-            alert_labels=_labels(args.alert_label, "--alert-label"),
-        )
-        if args.format == "operator":
-            objects = _labels(args.object_label, "--object-label")
-            files = {"argus-prometheusrule.yml": ruleset.render_operator(options, labels=objects)}
-        elif args.output is None:
-            files = {"argus.yml": ruleset.render_joined(options)}
-        else:
-            files = ruleset.render_files(options)
+        options = _options(args)
+        files = _files(args, options)
         if args.output is None:
             sys.stdout.write("".join(files.values()))
             return 0
@@ -84,8 +89,40 @@ def run(args: argparse.Namespace) -> int:
         print(f"argus rules: {error}", file=sys.stderr)
         return 2
     names = next(iter(files)) if len(files) == 1 else f"{len(files)} files"
-    print(f"argus rules: wrote {names} to {args.output}", file=sys.stderr)
+    changed = ", ".join(f"{name}={value}" for name, value in sorted(options.thresholds.items()))
+    with_ = f" with {changed}" if changed else ""
+    print(f"argus rules: wrote {names} to {args.output}{with_}", file=sys.stderr)
     return 0
+
+
+def _told(args: argparse.Namespace) -> str | None:
+    """What is printed instead of rules, if that was asked for."""
+    if args.list:
+        return _overview()
+    if args.thresholds:
+        return thresholds.markdown() if args.thresholds == "markdown" else thresholds.text()
+    return ruleset.runbook(args.runbook) if args.runbook else None
+
+
+def _options(args: argparse.Namespace) -> ruleset.Options:
+    chosen = thresholds.from_file(args.thresholds_file) if args.thresholds_file else {}
+    return ruleset.Options(
+        scrape_interval=ruleset.parse_duration(args.scrape_interval),
+        runbook_base=args.runbook_base,
+        dashboard_base=args.dashboard_base,
+        alert_labels=_labels(args.alert_label, "--alert-label"),
+        thresholds={**chosen, **thresholds.from_pairs(args.set_thresholds)},
+        by=tuple(label.strip() for label in args.by.split(",")) if args.by else (),
+    )
+
+
+def _files(args: argparse.Namespace, options: ruleset.Options) -> dict[str, str]:
+    if args.format == "operator":
+        labels = _labels(args.object_label, "--object-label")
+        return {"argus-prometheusrule.yml": ruleset.render_operator(options, labels=labels)}
+    if args.output is None:
+        return {"argus.yml": ruleset.render_joined(options)}
+    return ruleset.render_files(options)
 
 
 def _labels(pairs: list[str], flag: str) -> dict[str, str]:

@@ -152,11 +152,13 @@ def dump(document: Any) -> str:
     return yaml.dump(document, Dumper=_Dumper, sort_keys=False, width=100_000, allow_unicode=True)
 
 
-def _heading(options: Options) -> str:
-    """What differs from the shipped rules, for whoever opens the file."""
+def _heading(options: Options, *texts: str) -> str:
+    """What differs from the shipped rules, of what these files use."""
+    used = {name for text in texts for name, _ in marks.marks(text)}
     changed = [
         f"#   {name}: {value} (default {thresholds.find(name).default})\n"
         for name, value in sorted(options.thresholds.items())
+        if name in used
     ]
     return "# Thresholds that differ from the defaults:\n" + "".join(changed) if changed else ""
 
@@ -164,7 +166,7 @@ def _heading(options: Options) -> str:
 def render_files(options: Options) -> dict[str, str]:
     """The shipped rules rendered, file by file: file name -> YAML text."""
     return {
-        name: _heading(options) + dump({"groups": render_groups(text, options)})
+        name: _heading(options, text) + dump({"groups": render_groups(text, options)})
         for name, text in shipped.load().items()
     }
 
@@ -192,7 +194,7 @@ def _all_groups(options: Options) -> list[dict[str, Any]]:
 
 def render_joined(options: Options) -> str:
     """All rules as one rule file."""
-    return _heading(options) + dump({"groups": _all_groups(options)})
+    return _heading(options, *shipped.load().values()) + dump({"groups": _all_groups(options)})
 
 
 def render_operator(options: Options, name: str = "argus", labels: Mapping[str, str] | None = None) -> str:
@@ -206,7 +208,7 @@ def render_operator(options: Options, name: str = "argus", labels: Mapping[str, 
     metadata: dict[str, Any] = {"name": name}
     if labels:
         metadata["labels"] = dict(labels)
-    return _heading(options) + dump(
+    return _heading(options, *shipped.load().values()) + dump(
         {
             "apiVersion": "monitoring.coreos.com/v1",
             "kind": "PrometheusRule",

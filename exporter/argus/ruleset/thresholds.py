@@ -87,8 +87,8 @@ _RANGES = {
 @cache
 def table() -> dict[str, Threshold]:
     """Every threshold by name, in the order of the documentation."""
-    text = (resources.files("argus.ruleset") / "thresholds.yml").read_text("utf-8")
-    return {name: _threshold(name, entry) for name, entry in yaml.safe_load(text).items()}
+    content = (resources.files("argus.ruleset") / "thresholds.yml").read_text("utf-8")
+    return {name: _threshold(name, entry) for name, entry in yaml.safe_load(content).items()}
 
 
 def _threshold(name: str, entry: dict[str, str]) -> Threshold:
@@ -167,3 +167,20 @@ def from_file(path: Path) -> dict[str, str]:
     ):
         raise RulesetError(f"the thresholds {path}: write one a line, such as slow_ratio: 1.3")
     return {name: str(value) for name, value in content.items()}
+
+
+def text() -> str:
+    """The table for a terminal."""
+    return "".join(
+        f"{one.name} = {one.default}\n    {one.where}: {one.meaning}\n    {one.why}\n"
+        for one in table().values()
+    )
+
+
+def markdown() -> str:
+    """The table for the documentation."""
+    rows = (
+        f"| `{one.name}` | {one.default} | {one.where} | {one.meaning} | {one.why} |\n"
+        for one in table().values()
+    )
+    return "| name | default | where | what | why |\n|---|---|---|---|---|\n" + "".join(rows)
