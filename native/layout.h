@@ -339,7 +339,7 @@ struct argus_flight_name {
 /* ---- the stack sampler: where Python was, of late ---- */
 
 struct argus_stacks {
-    uint64_t interval; /* nanoseconds between two samples */
+    uint64_t interval; /* nanoseconds that one count stands for */
     uint64_t samples[ARGUS_STACK_CATEGORIES]; /* of the training thread, by enum argus_stack_category */
 };
 

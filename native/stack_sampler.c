@@ -26,7 +26,7 @@ static struct {
     struct argus_source *source;
     struct argus_stack_patterns *patterns;
     unsigned long training;
-    uint64_t base;    /* the interval that was asked for */
+    uint64_t base;    /* of the clock whose ticks samples stand for */
     uint64_t counted; /* until when ticks are in samples */
     uint64_t samples, failures, in_calls;
     uint64_t collection_begin, collection_end; /* of the last collection of garbage */
@@ -36,7 +36,7 @@ static struct {
     pthread_t thread;
     PyObject *current_frames, *f_back, *f_globals, *qualname, *name, *filename, *module;
     /* Across threads: */
-    uint64_t interval;
+    uint64_t interval; /* between two samples: longer than a tick where these cost too much */
     uint64_t thread_cpu;
     int pending;
     /* With the mutex: */
@@ -244,14 +244,14 @@ static void sample(int called) {
         leave();
         return;
     }
-    uint64_t now = argus_monotonic_ns(), interval = __atomic_load_n(&s.interval, __ATOMIC_RELAXED);
-    if ((int64_t)(now - s.counted) < (int64_t)(interval / 2))
+    uint64_t now = argus_monotonic_ns();
+    if ((int64_t)(now - s.counted) < (int64_t)(s.base / 2))
         return;
     uint64_t begin = thread_time();
-    struct due due = {.now = now, .weight = (now - s.counted + interval / 2) / interval};
-    for (uint64_t tick = s.counted + interval; tick <= s.collection_end && due.collecting < due.weight; tick += interval)
+    struct due due = {.now = now, .weight = (now - s.counted + s.base / 2) / s.base};
+    for (uint64_t tick = s.counted + s.base; tick <= s.collection_end && due.collecting < due.weight; tick += s.base)
         due.collecting += tick >= s.collection_begin;
-    s.counted += due.weight * interval;
+    s.counted += due.weight * s.base;
     /* Neither finalizers nor callbacks of a collection may run here. */
     int collects = PyGC_Disable();
     int failure = count_stacks(&due);
@@ -270,9 +270,8 @@ static void sample(int called) {
         return;
     s.typical += ((double)took - s.typical) / 8;
     double affordable = s.typical * BUDGET;
-    interval = affordable < (double)s.base ? s.base : affordable > MOST_INTERVAL ? MOST_INTERVAL : (uint64_t)affordable;
-    __atomic_store_n(&s.interval, interval, __ATOMIC_RELAXED);
-    argus_store(&s.segment->stacks->interval, interval);
+    uint64_t interval = affordable > MOST_INTERVAL ? MOST_INTERVAL : (uint64_t)affordable;
+    __atomic_store_n(&s.interval, interval < s.base ? s.base : interval, __ATOMIC_RELAXED);
     publish(now);
 }
 
@@ -456,7 +455,7 @@ void argus_stacks_stop(void) {
 struct argus_stacks_status argus_stacks_status(void) {
     return (struct argus_stacks_status){
         .active = s.segment != NULL,
-        .interval = s.interval,
+        .interval = __atomic_load_n(&s.interval, __ATOMIC_RELAXED),
         .samples = s.samples,
         .failures = s.failures,
         .cost = s.in_calls + __atomic_load_n(&s.thread_cpu, __ATOMIC_RELAXED),

@@ -157,7 +157,7 @@ class RankState:
         work_slots: Structured array of the work done in iterations (``ordinal``, ``amount``), unordered.
         skipped: Records that were left out because they made no sense.
         cpu_samples: Samples of the training thread's stack, by category; empty where none are taken.
-        stack_interval_ns: Nanoseconds between two samples; 0 where none are taken.
+        stack_interval_ns: Nanoseconds that one of them stands for; 0 where none are taken.
         device: What its kernels say; None where none were traced. Phases and slots then hold device
             seconds (``argus.segment.device``).
     """

@@ -27,7 +27,7 @@ def speedscope(table: StackTable, name: str, interval_s: float) -> str:
     Args:
         table: The stacks.
         name: What it is of.
-        interval_s: Seconds between two samples.
+        interval_s: Seconds that one sample stands for.
     """
     frames: dict[str, int] = {}
     profiles = []
