@@ -53,11 +53,19 @@ class Handle:
         """Why it is not; empty while it is, and after `detach`."""
         return self._reason if self._recorder is None else self._recorder.reason
 
+    def on_detach(self, undo: Callable[[], None]) -> None:
+        """Have ``detach`` call this, the last one first."""
+        self._undo.append(undo)
+
+    def undo(self) -> None:
+        """Take everything off, and leave the recorder on."""
+        while self._undo:
+            self._undo.pop()()
+
     def detach(self) -> None:
         """Take everything off again that this `attach` put on."""
         global _recorder, _users
-        while self._undo:
-            self._undo.pop()()
+        self.undo()
         if self._recorder is not None:
             recorder, self._recorder = self._recorder, None
             _users -= 1
@@ -97,7 +105,6 @@ def attach(
     Raises:
         TypeError: An argument is not what it should be.
     """
-    global _recorder, _users
     schedules, models = _split(model)
     steppers = _several(optimizer, Optimizer, "optimizer")
     iterables = list(dataloader) if isinstance(dataloader, (list, tuple)) else [dataloader]
@@ -110,30 +117,42 @@ def attach(
             return _inactive(dataloader)
         _learn_pipeline(schedules)
         if collectives:
-            handle._undo.append(trace_collectives())
+            handle.on_detach(trace_collectives())
         chosen = {**mixed_kinds(_modules(schedules, models), steppers), **chosen}
-        if _recorder is None or _recorder.off:
-            _recorder, _users = Recorder(chosen, iterations), 0
-        elif not _recorder.has_kinds(chosen):
-            _log.warning("argus: phases keep the kinds of the first attach; attach all models in one call")
-        handle._recorder = _recorder
-        _users += 1
+        recorder = share_recorder(handle, chosen, iterations)
         for schedule in schedules:
             if not pipelines.is_traced(schedule):
-                handle._undo.append(pipelines.trace(schedule, _recorder))
-        _attach(handle, _recorder, models, steppers)
-        traced = [_attach_iterable(handle, _recorder, iterable) for iterable in iterables]
+                handle.on_detach(pipelines.trace(schedule, recorder))
+        _attach(handle, recorder, models, steppers)
+        traced = [_attach_iterable(handle, recorder, iterable) for iterable in iterables]
     except Exception as error:
         _log.warning("argus: the training loop is not traced: %s: %s", type(error).__name__, error)
         if _recorder is not None:
             _recorder.turn_off(f"attach failed: {error}")
         else:
             show(False)
-        while handle._undo:
-            handle._undo.pop()()
+        handle.undo()
         handle, traced = Handle(_recorder), iterables
     handle.dataloader = type(dataloader)(traced) if isinstance(dataloader, (list, tuple)) else traced[0]
     return handle
+
+
+def share_recorder(handle: Handle, kinds: Mapping[str, str], iterations: bool) -> Recorder:
+    """The process's recorder, which the handle holds from now on; for integrations, which feed it.
+
+    Args:
+        handle: Closes the recorder with its ``detach`` if nobody else holds it.
+        kinds: Kinds that differ from the usual ones, by phase.
+        iterations: Whether the recorder marks iterations.
+    """
+    global _recorder, _users
+    if _recorder is None or _recorder.off:
+        _recorder, _users = Recorder(kinds, iterations), 0
+    elif not _recorder.has_kinds(kinds):
+        _log.warning("argus: phases keep the kinds of the first attach; attach all models in one call")
+    handle._recorder = _recorder
+    _users += 1
+    return _recorder
 
 
 def _inactive(dataloader: Any) -> Handle:
@@ -154,14 +173,14 @@ def _attach(
 
     for stepper in steppers:
         if not optimizers.is_traced(stepper):
-            handle._undo.append(optimizers.trace(stepper, recorder, after_step))
+            handle.on_detach(optimizers.trace(stepper, recorder, after_step))
 
 
 def _attach_iterable(handle: Handle, recorder: Recorder, iterable: Any) -> Any:
     if iterable is None or loaders.is_traced(iterable):
         return iterable
     traced, undo = loaders.trace(iterable, recorder)
-    handle._undo.append(undo)
+    handle.on_detach(undo)
     if traced is not iterable:
         _log.warning(
             "argus: %s can't be traced in place; iterate over the `dataloader` of what attach returns",
