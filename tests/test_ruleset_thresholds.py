@@ -15,7 +15,7 @@ ROOT = Path(__file__).parents[1]
 NUMBER = re.compile(r"(?<![\w.:$])(?:(?:[0-9]+(?:ms|[smhdwy]))+|[0-9]+(?:\.[0-9]+)?(?:e[+-]?[0-9]+)?)(?![\w.:])")
 STRUCTURE = (
     r"quantile by \([^)]*\) \(\s*0\.(5|25|75)\b",  # median and quartiles
-    r"count\S*( [^=><]*)? (==|>) 2\b",  # two peers, more than two
+    r"(:count|count by \([^)]*\) \([^)]*\)) (==|>) 2\b",  # two peers, more than two
     r"\b2 \* \S+:q25 - \S+:median",  # of two, the smaller
     r"\^ 2\b",  # formulas of variances
     r"\b1\.4826\b",  # standard deviation of a normal distribution against its median deviation
