@@ -89,8 +89,8 @@ def exporter(url: str, wanted: bool) -> Iterator[Finding]:
     version, layout = build.labels["version"], build.labels["layout_version"]
     if layout != str(CONSTANTS["LAYOUT_VERSION"]):
         yield problem(
-            f"the exporter (version {version}) reads segments of layout {layout}, ranks with this argus write "
-            f"layout {CONSTANTS['LAYOUT_VERSION']}", "install the same version on both sides",
+            f"the exporter (version {version}) reads segments of layout {layout}, ranks with this argus "
+            f"write layout {CONSTANTS['LAYOUT_VERSION']}", "install the same version on both sides",
         )  # fmt: skip
     else:
         yield ok(f"{page(url)}: version {version}")

@@ -89,8 +89,9 @@ def kernels(environ: Mapping[str, str]) -> Iterator[Finding]:
         yield ok(f"no NVIDIA device is seen here, so kernels are not traced{told}")
         return
     yield from _restriction()
+    variables = {**environ, "ARGUS_KERNELS": "1"}
     done = subprocess.run(
-        [sys.executable, "-c", _TRIAL], env=dict(environ), capture_output=True, text=True, timeout=_TRIAL_S
+        [sys.executable, "-c", _TRIAL], env=variables, capture_output=True, text=True, timeout=_TRIAL_S
     )
     try:
         answer = json.loads(done.stdout.splitlines()[-1])

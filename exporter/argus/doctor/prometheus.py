@@ -66,8 +66,8 @@ def _scraped(client: Client, exporter_url: str) -> tuple[list[Finding], float | 
         for target in argus
         if target["health"] == "down"
     ][:5]
-    intervals = {target.get("scrapeInterval") for target in argus} - {None}
-    interval = ruleset.parse_duration(min(intervals, key=ruleset.parse_duration)) if intervals else None
+    intervals = [ruleset.parse_duration(each["scrapeInterval"]) for each in argus if "scrapeInterval" in each]
+    interval = min(intervals, default=None)
     every = f" every {interval:g} s" if interval else ""
     findings.append(ok(f"it scrapes {len(argus)} ARGUS exporters{every}"))
     mine = _instance_of(client, exporter_url)
@@ -150,8 +150,8 @@ def _native_histograms(client: Client) -> Iterator[Finding]:
     elif client.query(f"count({name}_count)"):
         yield note(
             "it keeps classic histograms only, which for phases and collectives have no buckets",
-            "Prometheus 2: --enable-feature=native-histograms; 3: scrape_native_histograms: true in the scrape "
-            "configuration; or --histogram.classic=all on the exporters",
+            "Prometheus 2: --enable-feature=native-histograms; 3: scrape_native_histograms: true where it "
+            "scrapes them; or --histogram.classic=all on the exporters",
         )
 
 

@@ -5,7 +5,6 @@ from __future__ import annotations
 import difflib
 import os
 import platform
-import sys
 import sysconfig
 from collections.abc import Callable, Iterator, Mapping
 from importlib import metadata
@@ -82,7 +81,7 @@ def identity(environ: Mapping[str, str]) -> Iterator[Finding]:
     size = "an unknown number" if who.world_size is None else who.world_size
     told = (
         f"rank {who.rank} of {size} ({launcher or 'no launcher found'}), node {who.node}, role "
-        f"{who.role or 'by the pipeline stage'}, run {who.run_id} ({_run_source(environ, who.run_id)})"
+        f"{who.role or 'pp<stage>'}, run {who.run_id} ({_run_source(environ, who.run_id)})"
     )
     if launcher is None:
         yield note(

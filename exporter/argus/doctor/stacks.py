@@ -13,6 +13,7 @@ from argus.stacks.dump import DumpError, dump
 
 _CAP_SYS_PTRACE = 19
 _DUMP_S = 8.0
+_BY_HAND = "py-spy dump --pid PID, run by the exporter's user, shows more"
 _SLEEPER = "print(flush=True); import time; time.sleep(60)"
 
 _SCOPES = {
@@ -54,7 +55,7 @@ def _trial() -> Iterator[Finding]:
             said, _, mend = str(error).partition("; ")
             yield note(
                 f"no stacks of hung ranks: {said}",
-                mend or "py-spy dump --pid PID, run by the exporter's user, shows more",
+                mend or _BY_HAND,
             )
         else:
             yield ok("py-spy could take the stack of another process")
