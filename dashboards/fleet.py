@@ -22,7 +22,10 @@ def page() -> Page:
     fleet.row(
         "In short",
         number(
-            "Runs", "Runs with at least one rank alive.", "none", Query("count(run:argus_ranks_up:sum > 0)")
+            "Runs alive",
+            "Runs with at least one rank alive.",
+            "none",
+            Query("count(run:argus_ranks_up:sum > 0)"),
         ),
         number(
             "Ranks up",
@@ -112,7 +115,7 @@ def page() -> Page:
             bars=True,
         ),
         series(
-            "Iteration time against the start of the time range",
+            "Iteration time against the hour before",
             "Typical iteration of each run, relative to its shortest in the hour before; the ten runs "
             "that changed most. 1 is steady.",
             "none",

@@ -136,7 +136,7 @@ def _iterations() -> list[Draft]:
             Query(f"max by (role) (role:argus_lost_seconds:max{{{ROLES}}})", "{{role}}"),
         ),
         series(
-            "GPUs lost to waiting",
+            "GPUs lost over time",
             "GPU-hours lost per hour by that.",
             "none",
             Query(f"max(run:argus_lost_gpus:max{{{R}}})", "lost"),
