@@ -12,7 +12,9 @@ from argus import cli, ruleset
 from argus.ruleset import marks, shipped, thresholds
 
 ROOT = Path(__file__).parents[1]
-NUMBER = re.compile(r"(?<![\w.:$])(?:(?:[0-9]+(?:ms|[smhdwy]))+|[0-9]+(?:\.[0-9]+)?(?:e[+-]?[0-9]+)?)(?![\w.:])")
+NUMBER = re.compile(
+    r"(?<![\w.:$])(?:(?:[0-9]+(?:ms|[smhdwy]))+|[0-9]+(?:\.[0-9]+)?(?:e[+-]?[0-9]+)?)(?![\w.:])"
+)
 STRUCTURE = (
     r"quantile by \([^)]*\) \(\s*0\.(5|25|75)\b",  # median and quartiles
     r"(:count|count by \([^)]*\) \([^)]*\)) (==|>) 2\b",  # two peers, more than two
@@ -95,7 +97,9 @@ def test_a_chosen_value_lands_wherever_the_threshold_stands_and_nowhere_else() -
         )
 
 
-@pytest.mark.parametrize(("scrape", "scale", "shown"), [(15.0, 1.0, "50s"), (30.0, 1.0, "50s"), (5.0, 0.1, "5s")])
+@pytest.mark.parametrize(
+    ("scrape", "scale", "shown"), [(15.0, 1.0, "50s"), (30.0, 1.0, "50s"), (5.0, 0.1, "5s")]
+)
 def test_a_chosen_duration_is_taken_as_it_is(scrape: float, scale: float, shown: str) -> None:
     """A default of a minute or less counts scrapes and is scaled with them; a choice is a choice."""
     options = ruleset.Options(scrape, scale, thresholds={"hung_for": "50s", "spike_period": "50s"})
@@ -112,7 +116,15 @@ def test_a_file_says_what_differs(tmp_path: Path, capsys: pytest.CaptureFixture[
     chosen = tmp_path / "thresholds.yml"
     chosen.write_text("link_ratio: 2\nwork_ratio: 1.4 # MoE\nlink_for: 4m\n")
     folder = tmp_path / "rules"
-    arguments = ["rules", "--thresholds-file", str(chosen), "--set", "work_ratio=1.5", "--output", str(folder)]
+    arguments = [
+        "rules",
+        "--thresholds-file",
+        str(chosen),
+        "--set",
+        "work_ratio=1.5",
+        "--output",
+        str(folder),
+    ]
     assert cli.main(arguments) == 0
     assert "with link_for=4m, link_ratio=2, work_ratio=1.5" in capsys.readouterr().err
     assert (folder / "argus-link.yml").read_text().splitlines()[:3] == [
@@ -145,7 +157,10 @@ def test_a_wrong_choice_is_explained(
     assert message in capsys.readouterr().err
 
 
-@pytest.mark.parametrize("content", ["- work_ratio", "work_ratio: [1]", "work_ratio: true", "a: b: c", "1: 2"])
+@pytest.mark.parametrize(
+    "content",
+    ["- work_ratio", "work_ratio: [1]", "work_ratio: true", "a: b: c", "1: 2"],
+)
 def test_a_file_of_something_else_is_refused(
     content: str, tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:

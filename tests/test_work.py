@@ -76,11 +76,15 @@ def test_iterations_without_work_have_no_pace() -> None:
 
 
 def test_work_before_the_first_iteration_and_in_a_failed_one_belongs_to_none() -> None:
-    with traced() as tracer:
-        argus.work(tokens=1_000_000)
-        with pytest.raises(KeyError), argus.iteration():
+    def fail() -> None:
+        with argus.iteration():
             argus.work(tokens=1_000_000)
             raise KeyError
+
+    with traced() as tracer:
+        argus.work(tokens=1_000_000)
+        with pytest.raises(KeyError):
+            fail()
         for _ in range(5):
             with argus.iteration():
                 argus.work(tokens=10)
