@@ -119,7 +119,8 @@ def test_everything_exposed_is_in_the_catalogue_and_the_other_way_round(families
     finally:
         _native.stop()
     own = {name for name in exposed if name.startswith("argus_")}
-    # Only a device has kernels and a GPU values; only a clean end of a rank or an alert tells of itself.
+    # Only a device has kernels, a GPU values, a sampled thread samples; only a clean end of a rank, a hang
+    # or an alert tells of itself.
     assert set(catalogue.BY_NAME) - own == {
         "argus_kernel_attribution",
         "argus_kernel_seconds",
@@ -128,6 +129,8 @@ def test_everything_exposed_is_in_the_catalogue_and_the_other_way_round(families
         "argus_tracer_lost_iterations_total",
         "argus_tracer_memory_bytes",
         "argus_exporter_ranks_ended",
+        "argus_exporter_stack_dumps_total",
+        "argus_cpu_samples_total",
         *(name for name in catalogue.BY_NAME if name.startswith(("argus_gpu_", "argus_exporter_snapshots"))),
     }
     assert own <= set(catalogue.BY_NAME)
