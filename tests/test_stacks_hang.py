@@ -211,12 +211,11 @@ def test_what_stands_in_the_way_is_said_in_the_dump(tmp_path: Path, monkeypatch:
         assert "shareProcessNamespace: true" in text
         assert outcomes == {"written": 0.0, "limited": 0.0, "failed": 1.0}
 
-        monkeypatch.setattr(
-            dumps, "find_py_spy", lambda: _script(tmp_path, "echo 'Permission Denied' >&2; exit 1")
-        )
+        refuses = _script(tmp_path, "echo 'Permission Denied' >&2; exit 1")
+        monkeypatch.setattr(dumps, "find_py_spy", lambda: refuses)
         with pytest.raises(DumpError, match=r"run the exporter as root .* SYS_PTRACE"):
             dump(process.pid)
-        monkeypatch.setattr(dumps, "find_py_spy", lambda: _script(tmp_path, "echo 'bad thing' >&2; exit 3"))
+        _script(tmp_path, "echo 'bad thing' >&2; exit 3")
         with pytest.raises(DumpError, match=f"py-spy failed for process {process.pid}: bad thing"):
             dump(process.pid)
     with pytest.raises(DumpError, match="is gone"):
@@ -268,9 +267,8 @@ def test_dumps_are_limited(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> N
     dumper = Dumper([Invisible()], store)
     segment = _native.Segment(None, run_id="run", rank=0)
     (rank,) = MemorySource([segment]).scan(_native.monotonic_ns()).ranks
-    many = tuple(
-        Rank(replace(rank.state, identity=replace(rank.state.identity, rank=n)), True) for n in range(40)
-    )
+    identities = [replace(rank.state.identity, rank=number) for number in range(40)]
+    many = tuple(Rank(replace(rank.state, identity=identity), True) for identity in identities)
     for _ in range(20):
         dumper(Hang("run", 130.0, 120.0, many))
     outcomes = {point.labels[0]: point.value for point in dumper.points()}
