@@ -14,6 +14,7 @@ from drill_support import verdict
 
 SMALL = Topology(dp=4, pp=2)
 EXPERTS = Topology(dp=16, pp=2, ep=4)
+SKEWED = Topology(dp=8, pp=1, ep=8)
 
 # What is not named here is judged in its own test, or takes the sizes of the scenario itself.
 DRILLS: dict[str, dict[str, object]] = {
@@ -32,6 +33,9 @@ DRILLS: dict[str, dict[str, object]] = {
     "checkpoint": {"topology": SMALL, "seconds": 720.0},
     "uneven-stages": {"topology": Topology(dp=2, pp=4)},
     "uneven-work": {"topology": Topology(dp=8, pp=1), "seconds": 900.0},
+    "skewed-work": {"topology": SKEWED, "seconds": 480.0},
+    "skewed-work-unknown": {"topology": SKEWED, "seconds": 480.0},
+    "skewed-straggler": {"topology": SKEWED, "seconds": 480.0},
     "global-slowdown": {"topology": Topology(dp=4, pp=1), "since": 2000.0, "seconds": 2600.0},
     "common-speed": {"topology": Topology(dp=8, pp=1), "seconds": 900.0},
     "intermittent": {"topology": SMALL, "seconds": 720.0},

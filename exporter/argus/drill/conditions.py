@@ -25,6 +25,8 @@ class Conditions:
         stalls: By host phase, (stages, lanes): seconds.
         links: For tp, cp, dp and ep, (stages, groups): factor on the transfer time.
         edges: (stages, lanes): factor on transfers to the next stage and back.
+        units: By compute phase, (stages, lanes): units of work that ranks report for an iteration.
+        data_dependent: Compute phases that the job marks so.
     """
 
     def __init__(self, topology: Topology, gaps: float) -> None:
@@ -37,3 +39,5 @@ class Conditions:
             group: np.ones((topology.pp, len(lanes))) for group, lanes in topology.lane_groups.items()
         }
         self.edges: Floats = np.ones(shape)
+        self.units: dict[str, Floats] = {}
+        self.data_dependent: set[str] = set()

@@ -160,6 +160,33 @@ class UnevenWork:
 
 
 @dataclass(frozen=True)
+class SkewedWork:
+    """Experts have lastingly different loads, one of them ``factor`` times the usual.
+
+    Ranks report their tokens where ``reported``; otherwise the job marks the phases as dependent on the data.
+    """
+
+    topology: Topology
+    factor: float
+    hot: int
+    """A rank of the busiest expert."""
+    reported: bool = True
+
+    def apply(self, conditions: Conditions, moment: Moment) -> None:
+        experts = self.topology.lanes // self.topology.tp
+        # Spread evenly over 0.8 to 1.2, in no order: multiples of the golden section.
+        loads = 0.8 + 0.4 * (np.arange(experts) * 0.6180339887 % 1)
+        loads[self.topology.lane(self.hot) // self.topology.tp] = self.factor
+        load = np.tile(np.repeat(loads, self.topology.tp), (self.topology.pp, 1))
+        for phase in ("mlp", "backward"):
+            conditions.compute[phase] *= load
+            if self.reported:
+                conditions.units[phase] = 4096 * load
+            else:
+                conditions.data_dependent.add(phase)
+
+
+@dataclass(frozen=True)
 class AllSlow:
     """Everybody takes ``factor`` times as long, in every other period of ``period`` seconds (0: always)."""
 

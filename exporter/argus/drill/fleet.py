@@ -16,6 +16,7 @@ KINDS = dict.fromkeys(COMPUTE, "compute") | dict.fromkeys(
     ("data_loading", "gc", "jit_compile", "gpu_idle"), "host"
 )
 _NS = 1e9
+_UNIT = "tokens"
 Make = Callable[..., Segment]
 """Makes a segment from a rank's identity (keyword arguments)."""
 
@@ -76,6 +77,10 @@ class FleetRank:
             for duration in durations:
                 segment.observe_collective(index, duration, size)
             segment.observe_phase(self.phase(channel.op), sum(durations))
+        for name in iteration.data_dependent:
+            segment.data_dependent(self.phase(name))
+        for name, units in iteration.units.items():
+            segment.work(_UNIT, name, float(units[place]))
         begin, end = float(iteration.begin[place]), float(iteration.end[place])
         segment.end_iteration(
             number, round((offset + end / speed) * _NS), round((end - begin) * scale), round(busy * scale)

@@ -8,6 +8,7 @@ from argus.drill.faults import (
     AllSlow,
     Between,
     HostBound,
+    SkewedWork,
     SlowRanks,
     SlowStage,
     Stall,
@@ -104,6 +105,30 @@ def uneven_work(settings: Settings) -> Drill:
     if settings.topology.dp < 4:
         raise ScenarioError("this scenario needs dp of at least 4")
     return drill(settings, UnevenWork(settings.topology, settings.factor), Claim.of("ArgusWorkImbalance"))
+
+
+def skewed_work(settings: Settings) -> Drill:
+    fault = SkewedWork(settings.topology, settings.factor, settings.rank)
+    return drill(settings, fault, Claim.of("ArgusWorkImbalance"))
+
+
+def skewed_unknown(settings: Settings) -> Drill:
+    return drill(settings, SkewedWork(settings.topology, settings.factor, settings.rank, reported=False))
+
+
+def skewed_straggler(settings: Settings) -> Drill:
+    """The slow rank has a usual load, a few lanes from the busiest expert."""
+    topology = settings.topology
+    stage = topology.stage(settings.rank) * topology.lanes
+    hot = stage + (topology.lane(settings.rank) + topology.lanes // 2) % topology.lanes
+    slow = SlowRanks(topology, (settings.rank,), COMPUTE, settings.factor)
+    return Drill(
+        (Between(SkewedWork(topology, settings.factor, hot), 0.0), Between(slow, settings.since)),
+        truth=Truth(
+            (Claim.of("ArgusComputeStraggler", rank=settings.rank),),
+            (*SYMPTOMS, Claim.of("ArgusWorkImbalance")),
+        ),
+    )
 
 
 def global_slowdown(settings: Settings) -> Drill:
@@ -246,6 +271,30 @@ SCENARIOS: dict[str, Scenario] = {
             "Another replica has long sequences in every iteration.",
             "uneven work, no rank",
             uneven_work,
+        ),
+        Scenario(
+            "skewed-work",
+            "One expert gets more tokens than the others, iteration after iteration, and ranks report them.",
+            "uneven work, no rank",
+            skewed_work,
+            2.0,
+            _EXPERTS,
+        ),
+        Scenario(
+            "skewed-work-unknown",
+            "The same where nobody reports tokens, and the phases are marked as dependent on the data.",
+            "nobody is accused",
+            skewed_unknown,
+            2.0,
+            _EXPERTS,
+        ),
+        Scenario(
+            "skewed-straggler",
+            "Experts have different loads, and one rank is slow for its own.",
+            "the rank, and uneven work",
+            skewed_straggler,
+            2.0,
+            _EXPERTS,
         ),
         Scenario(
             "global-slowdown",

@@ -15,6 +15,7 @@ last backward runs; the parameters are gathered after the optimizer.
 from __future__ import annotations
 
 from collections import defaultdict
+from collections.abc import Set
 from dataclasses import dataclass, field
 
 import numpy as np
@@ -33,6 +34,7 @@ class Profile:
         noise: Standard deviation of the logarithm of every compute step.
         device_noise: The same between devices, constant for a run.
         link_noise: The same of transfers.
+        hiccups: Share of compute steps that take longer by a heavy-tailed factor, up to twenty times.
         gaps: Time between kernels, as a share of compute time.
         shares: Seconds of each part as a share of one forward and backward of a micro-batch: compute
             phases, one exchange of each parallel dimension, one transfer between stages.
@@ -44,6 +46,7 @@ class Profile:
     noise: float = 0.02
     device_noise: float = 0.01
     link_noise: float = 0.05
+    hiccups: float = 0.0
     gaps: float = 0.01
     shares: dict[str, float] = field(
         default_factory=lambda: {
@@ -65,6 +68,10 @@ class Profile:
 
 BYTES_PER_SECOND = {"tp": 300e9, "cp": 100e9, "ep": 40e9, "dp": 40e9, "pp": 25e9}
 """Bandwidth of a healthy transfer: what turns its seconds into bytes."""
+
+
+_TAIL = 1.5
+"""Exponent of the hiccups' tail: finite mean, infinite variance."""
 
 
 @dataclass
@@ -104,12 +111,15 @@ class Iteration:
         phases: Exclusive seconds by phase.
         channels: What was communicated.
         begin, end: On the model's clock.
+        units, data_dependent: As in the conditions.
     """
 
     phases: dict[str, Floats]
     channels: list[Channel]
     begin: Floats
     end: Floats
+    units: dict[str, Floats] = field(default_factory=dict)
+    data_dependent: Set[str] = frozenset()
 
 
 class Model:
@@ -171,7 +181,8 @@ class _Run:
         begin = self._model.clock
         self._model.clock = self._free
         channels = [self._channel(key, stages) for key, stages in self._seen.items()]
-        return Iteration(self._phases, channels, begin, self._free.copy())
+        said = self._conditions
+        return Iteration(self._phases, channels, begin, self._free.copy(), said.units, said.data_dependent)
 
     def _noise(self, sigma: float, size: int | None = None) -> Floats:
         return np.exp(sigma * self._random.standard_normal(size or self._topology.lanes))
@@ -230,6 +241,11 @@ class _Run:
             seconds = self._profile.shares[phase] * self._model._step
         device = self._model._devices[stage] * self._conditions.compute[phase][stage]
         own = seconds * work * device * self._noise(self._profile.noise)
+        if self._profile.hiccups:
+            hit = self._random.random(self._topology.lanes) < self._profile.hiccups
+            own = np.where(
+                hit, own * np.minimum(1 + self._random.pareto(_TAIL, self._topology.lanes), 20), own
+            )
         gap = seconds * work * self._conditions.gaps[stage] * self._noise(self._profile.noise)
         self._phases[phase][stage] += own
         self._phases["gpu_idle"][stage] += gap
