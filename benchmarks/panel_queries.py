@@ -92,7 +92,7 @@ def resolve(client: Client, dashboard: Mapping[str, Any], given: Values, times: 
     values: dict[str, Any] = dict(given)
     for variable in dashboard["templating"]["list"]:
         name = variable["name"]
-        if name in values or variable["type"] == "datasource":
+        if name in values or variable["type"] in ("datasource", "adhoc"):
             continue
         if variable["type"] != "query":
             values[name] = variable["current"]["value"]

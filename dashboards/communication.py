@@ -6,6 +6,7 @@ from dashboards.factory import Draft, Page, Query
 from dashboards.findings import findings
 from dashboards.navigation import (
     COMMUNICATION,
+    FILTERS_VARIABLE,
     RUN_VARIABLE,
     RUNBOOKS_VARIABLE,
     SOURCE_VARIABLE,
@@ -41,7 +42,14 @@ def page() -> Page:
         "Communicators of one run. Transfer: what an operation takes for the member that comes last and "
         "waits "
         "for nobody; wait: what a member spends beyond that.",
-        [SOURCE_VARIABLE, RUN_VARIABLE, GROUP_VARIABLE, COMMUNICATOR_VARIABLE, RUNBOOKS_VARIABLE],
+        [
+            SOURCE_VARIABLE,
+            RUN_VARIABLE,
+            GROUP_VARIABLE,
+            COMMUNICATOR_VARIABLE,
+            FILTERS_VARIABLE,
+            RUNBOOKS_VARIABLE,
+        ],
         others(COMMUNICATION, run=True),
         events=R,
     )

@@ -4,7 +4,16 @@ from __future__ import annotations
 
 from dashboards.factory import ALERTS, Page, Query
 from dashboards.findings import findings
-from dashboards.navigation import FLEET, RUNBOOKS_VARIABLE, SOURCE_VARIABLE, cell, label, others, to_run
+from dashboards.navigation import (
+    FILTERS_VARIABLE,
+    FLEET,
+    RUNBOOKS_VARIABLE,
+    SOURCE_VARIABLE,
+    cell,
+    label,
+    others,
+    to_run,
+)
 from dashboards.panels import NONE_IS_GOOD, Column, number, series, steps, table
 
 
@@ -14,7 +23,7 @@ def page() -> Page:
         "ARGUS / all runs",
         "Every training run that this Prometheus knows: findings, progress, lost GPU-hours. Start here "
         "without an alert.",
-        [SOURCE_VARIABLE, RUNBOOKS_VARIABLE],
+        [SOURCE_VARIABLE, FILTERS_VARIABLE, RUNBOOKS_VARIABLE],
         others(FLEET, run=False),
         since="now-6h",
     )

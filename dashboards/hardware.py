@@ -5,6 +5,7 @@ from __future__ import annotations
 from dashboards.factory import Draft, Page, Query
 from dashboards.findings import findings
 from dashboards.navigation import (
+    FILTERS_VARIABLE,
     HARDWARE,
     RUN_VARIABLE,
     RUNBOOKS_VARIABLE,
@@ -18,11 +19,28 @@ from dashboards.navigation import (
 from dashboards.panels import Column, number, series, steps, table
 
 G = 'run_id="$run_id", role=~"$role"'
+HEAT = 'reason=~"thermal|hw_thermal|power_brake"'
 MOST = 15
 ALERTS_OF_HARDWARE = "ArgusGpuThrottled|ArgusGpuMemoryErrors|ArgusPcieDegraded|ArgusNvlinkDegraded"
 
 # Devices, not their rules, decide which roles there are: hardware is told of runs without iterations too.
 ROLE_VARIABLE = variable("role", "Role", 'label_values(argus_gpu_up{run_id="$run_id"}, role)', several=True)
+
+
+def trouble(matchers: str, about: str) -> Draft:
+    """What the rules found worth telling of the GPUs' own reports."""
+    return table(
+        "Trouble",
+        f"{about}: throttling, clocks, memory, links, in words, with the number that belongs to it. Usually "
+        "empty. It explains why a rank is slow; whether it is, its own time says.",
+        "none",
+        Query(
+            f"topk(50, max by (rank, role, area, trouble) (rank_trouble:argus_gpu_trouble:max{{{matchers}}}))"
+        ),
+        columns=[Column("rank", link=to_rank(cell("rank")))],
+        width=24,
+        height=6,
+    )
 
 
 def page() -> Page:
@@ -32,7 +50,7 @@ def page() -> Page:
         "GPUs of one run, through NVML. A hot or throttled GPU is the explanation of a slow rank, not "
         "its proof: "
         "see whether the rank is accused.",
-        [SOURCE_VARIABLE, RUN_VARIABLE, ROLE_VARIABLE, RUNBOOKS_VARIABLE],
+        [SOURCE_VARIABLE, RUN_VARIABLE, ROLE_VARIABLE, FILTERS_VARIABLE, RUNBOOKS_VARIABLE],
         others(HARDWARE, run=True),
         events=f'run_id="$run_id", alertname=~"{ALERTS_OF_HARDWARE}"',
     )
@@ -55,12 +73,12 @@ def _in_short() -> list[Draft]:
         ),
         number(
             "Throttled",
-            "GPUs whose clocks were held down for more than a tenth of the last five minutes, for "
-            "another reason than being idle.",
+            "GPUs whose clocks were held down by heat or the machine's power brake for more than 2 % of the "
+            "last five minutes.",
             "none",
             Query(
                 "count(max by (rank, gpu_uuid) "
-                f"(rate(argus_gpu_throttle_seconds_total{{{G}}}[5m])) > 0.1) or vector(0)"
+                f"(rate(argus_gpu_throttle_seconds_total{{{G}, {HEAT}}}[5m])) > 0.02) or vector(0)"
             ),
             limits=steps(("green", None), ("orange", 1)),
         ),
@@ -82,6 +100,7 @@ def _in_short() -> list[Draft]:
             "s",
             Query(f"max(argus_gpu_reading_age_seconds{{{G}}})"),
         ),
+        trouble(G, "What the GPUs of the run report"),
         findings(
             f'run_id="$run_id", alertname=~"{ALERTS_OF_HARDWARE}"',
             "What the hardware rules noticed; informative, quoted where a rank is accused.",

@@ -6,7 +6,14 @@ from grafanalib import core
 
 from dashboards.factory import Draft, Page, Query
 from dashboards.findings import findings
-from dashboards.navigation import ITSELF, RUNBOOKS_VARIABLE, SOURCE_VARIABLE, others, variable
+from dashboards.navigation import (
+    FILTERS_VARIABLE,
+    ITSELF,
+    RUNBOOKS_VARIABLE,
+    SOURCE_VARIABLE,
+    others,
+    variable,
+)
 from dashboards.panels import Column, number, series, steps, table
 
 ONE = 'instance=~"$instance"'
@@ -31,7 +38,7 @@ def page() -> Page:
         "ARGUS / itself",
         "Whether ARGUS sees all that it should, and what it costs: exporters, tracers in the ranks, "
         "rules in Prometheus.",
-        [SOURCE_VARIABLE, INSTANCE_VARIABLE, RUNBOOKS_VARIABLE],
+        [SOURCE_VARIABLE, INSTANCE_VARIABLE, FILTERS_VARIABLE, RUNBOOKS_VARIABLE],
         others(ITSELF, run=False),
         events='alertname=~"ArgusExporterDown|ArgusTracerDegraded"',
         since="now-3h",

@@ -27,6 +27,11 @@ def chosen(template: core.Template, text: Any, value: Any) -> core.Template:
 
 SOURCE_VARIABLE = core.Template(name="datasource", label="Data source", type="datasource", query="prometheus")
 SOURCE_VARIABLE._current = None  # Grafana takes its default data source
+FILTERS_VARIABLE = core.Template(
+    name="filters", label="More labels", type="adhoc", query="", dataSource=SOURCE
+)
+"""Labels that all queries get: where the rules keep clusters apart (``argus rules --by cluster``)."""
+FILTERS_VARIABLE._current = None
 RUNBOOKS_VARIABLE = chosen(
     core.Template(
         name="runbooks", label="Runbooks", type="constant", query=RUNBOOKS, hide=core.HIDE_VARIABLE

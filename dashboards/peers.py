@@ -62,7 +62,7 @@ def ranks() -> list[Draft]:
             "Rank by phase: fastest iteration against peers",
             f"Compute and host phases of the ranks shown (the {MOST} busiest unless others are chosen), each "
             "in its fastest recent iteration, divided by what its peers typically take. 1 is typical; from "
-            "1.2 a rank is slow, from 1.5 critically so. Waiting is not in here, so victims stay near 1. "
+            "1.2 a rank may be slow, from 1.5 much slower. Waiting is not in here, so victims stay near 1. "
             "Click a rank.",
             "none",
             Query(
@@ -193,6 +193,29 @@ def roles() -> list[Draft]:
                 f"topk(20, max by (role, rank) (rank:argus_busy_worst:ratio{{{ROLES}}}))", "{{role}} {{rank}}"
             ),
             links=FROM_RANK,
+            zero=False,
+        ),
+        series(
+            "Uneven work that lasts",
+            "Where units of work are reported: work of the rank that has most, against the typical rank, "
+            "where "
+            "that costs 2 % of the iteration or more (hot experts, packed sequences). Nobody is slow.",
+            "none",
+            Query(
+                f"max by (role, phase, unit) (role_work:argus_work_skew:ratio{{{ROLES}}})",
+                "{{role}} {{phase}} {{unit}}",
+            ),
+            zero=False,
+        ),
+        series(
+            "Differences that chance explains",
+            "Ratio that chance alone explains between ranks of a role, by phase, the ten largest: with such "
+            "noise a rank is accused only beyond it.",
+            "none",
+            Query(
+                f"topk(10, max by (role, phase) (role_phase:argus_phase_chance:ratio{{{ROLES}}}))",
+                "{{role}} {{phase}}",
+            ),
             zero=False,
         ),
     ]

@@ -9,6 +9,7 @@ from dashboards.factory import Draft, Page, Query
 from dashboards.findings import findings
 from dashboards.histograms import quantile
 from dashboards.navigation import (
+    FILTERS_VARIABLE,
     RANK,
     RUN_VARIABLE,
     RUNBOOKS_VARIABLE,
@@ -34,7 +35,7 @@ def page() -> Page:
         RANK,
         "ARGUS / rank",
         "One rank of a run against its peers, the ranks of the same role.",
-        [SOURCE_VARIABLE, RUN_VARIABLE, RANK_VARIABLE, ROLE_VARIABLE, RUNBOOKS_VARIABLE],
+        [SOURCE_VARIABLE, RUN_VARIABLE, RANK_VARIABLE, ROLE_VARIABLE, FILTERS_VARIABLE, RUNBOOKS_VARIABLE],
         others(RANK, run=True),
         events=f'{R}, rank=~"|$rank"',
     )
@@ -155,6 +156,32 @@ def _time() -> list[Draft]:
                 "{{phase}}",
             ),
             zero=False,
+        ),
+        series(
+            "Work against peers",
+            "Where units of work are reported: its work in a typical iteration, and its time for one unit in "
+            "the fastest, divided by the typical rank's. More work explains more time; more time for one "
+            "unit does not.",
+            "none",
+            Query(
+                f"max by (unit, phase) (argus_window_work{{{ME}}} / on (run_id, role, phase, unit) "
+                f"group_left () role_work:argus_window_work:median{{{R}}})",
+                "{{unit}} {{phase}}",
+            ),
+            Query(
+                f'max by (unit, phase) (argus_window_work_seconds{{{ME}, quantile="0.0"}} '
+                "/ on (run_id, role, phase, kind, unit) group_left () "
+                f"role_work:argus_work_reference_seconds:median{{{R}}})",
+                "time per {{unit}}, {{phase}}",
+            ),
+            limits=AGAINST_PEERS,
+        ),
+        series(
+            "Wall time of its iterations",
+            "Fastest, typical and slowest recent iteration. In synchronous training about the same on every "
+            "rank: all wait for the slowest.",
+            "s",
+            Query(f"max by (quantile) (argus_window_iteration_seconds{{{ME}}})", "{{quantile}}"),
         ),
         series(
             "Phase occurrences: median",

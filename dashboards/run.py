@@ -7,6 +7,7 @@ from dashboards.factory import Draft, Page, Query
 from dashboards.findings import findings
 from dashboards.histograms import quantile
 from dashboards.navigation import (
+    FILTERS_VARIABLE,
     ROLES_VARIABLE,
     RUN,
     RUN_VARIABLE,
@@ -37,6 +38,7 @@ def page() -> Page:
             ROLES_VARIABLE,
             peers.SHOWN_VARIABLE,
             peers.ROWS_VARIABLE,
+            FILTERS_VARIABLE,
             RUNBOOKS_VARIABLE,
         ],
         others(RUN, run=True),

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from dashboards.factory import Draft, Query
+from dashboards.hardware import trouble
 from dashboards.histograms import quantile
 from dashboards.panels import AGAINST_PEERS, note, series
 
@@ -13,8 +14,9 @@ PEERS = f'{R}, role="$role"'
 COMMANDS = """
 In depth, for rank **$rank** of run **$run_id** (on its node, or where the exporters can be reached):
 
-- `argus trace --run-id $run_id --rank $rank -o rank.pftrace`: its last events, for Perfetto.
-- `argus diagnose`: the same judgement of a recorded trace.
+- `argus trace --run $run_id --rank $rank -o rank.pftrace.gz`: its last events, to open in Perfetto.
+- `argus stacks --run $run_id --rank $rank`: what its Python code was busy with (`--dump`: at this moment).
+- `argus doctor`: whether the node and the rank are as ARGUS needs them.
 
 How to read this page: the bars of waiting tell the opposite of blame. A rank that others wait for comes
 last, so *its* collectives are the short ones; a rank with long collectives is a victim. Compute and host
@@ -87,6 +89,7 @@ def host() -> list[Draft]:
 
 def device() -> list[Draft]:
     return [
+        trouble(ME, "What the GPU of this rank reports"),
         series(
             "Clocks",
             "Current clocks of the rank's GPU against the highest it has.",

@@ -123,9 +123,16 @@ class Stage:
             (player.timeline(), []) for player in self.players
         ]
         self._simulation = Simulation(MINUTE, 10.0)
-        work = slowed(healthy(scale=15.0), {3}, "backward", 2.0, since=240.0)
+        usual = slowed(slowed(healthy(scale=15.0), {1}, "forward", 1.5), {3}, "backward", 2.0, since=240.0)
+
+        def work(rank: int, iteration: int, start: float) -> dict[str, float]:
+            """Rank 1 has more to do, rank 3 takes longer for the same."""
+            segment = self._simulation.nodes[0].ranks[rank].segment
+            segment.work("tokens", "forward", 1500.0 if rank == 1 else 1000.0)
+            return dict(usual(rank, iteration, start))
+
         self._simulation.job(work, 4, per_node=4, run_id=KERNELS, kernels=self._launched)
-        self._simulation.job(work, 4, per_node=4, run_id=NATIVE)
+        self._simulation.job(usual, 4, per_node=4, run_id=NATIVE)
         kernels, native = self._simulation.nodes
         for rank in kernels.ranks:
             rank.segment.identify(gpu_uuid=uuid(rank.rank))
