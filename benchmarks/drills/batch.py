@@ -13,7 +13,7 @@ from argus.drill.timing import Profile
 from argus.drill.topology import Topology
 from argus.drill.truth import Claim, Judgement, Truth, judge
 from benchmarks.drills.job import Job
-from benchmarks.drills.promtool import Alert, evaluate
+from benchmarks.drills.promtool import Alert, deciding, evaluate
 from benchmarks.drills.series import STAGGER, Line, Recording
 
 
@@ -114,7 +114,7 @@ def play(
 
     fired = evaluate(
         lines(),
-        {**ruleset.render(interval), **(more_rules or {})},
+        {**deciding(ruleset.render(interval)), **(more_rules or {})},
         grid=interval / STAGGER,
         interval=interval,
         until=seconds,

@@ -69,7 +69,8 @@ class Job:
         self._model = Model(topology, profile, seed)
         self._random = np.random.default_rng([seed, 1])
         self._stops = sorted(drill.stops, key=lambda stop: stop.at)
-        self._number = 0
+        self.played = 0
+        """Iterations so far."""
         self._over = False
         self._node = np.arange(topology.ranks) // topology.per_node
         self._processes: list[Process] = []
@@ -110,10 +111,10 @@ class Job:
         if self._stops and self._stops[0].at <= self._clock:
             self._stop(self._stops.pop(0))
             return
-        moment = Moment(self._clock, self._number, self._random)
+        moment = Moment(self._clock, self.played, self._random)
         conditions = apply(self._drill.faults, self._model.conditions(), moment)
-        self._processes[-1].history.add(self._number, self._model.iteration(conditions))
-        self._number += 1
+        self._processes[-1].history.add(self.played, self._model.iteration(conditions))
+        self.played += 1
 
     def _stop(self, stop: Stop) -> None:
         now, ranks = self._clock, np.zeros(self.topology.ranks, bool)

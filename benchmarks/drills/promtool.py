@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 import re
 import subprocess
 from collections.abc import Iterable, Mapping
@@ -58,8 +59,27 @@ def evaluate(
         for step in range(1, int(until / interval) + 1):
             out.write(f"      - {{expr: '{_FIRING}', eval_time: {_text(step * interval)}, exp_samples: []}}\n")
     command = [promtool, "test", "rules", str(file)]
-    done = subprocess.run(command, capture_output=True, text=True, timeout=timeout)
+    # Its heap is large and lives long: collecting it less often saves a third of the time.
+    environment = {"GOGC": "400", **os.environ}
+    done = subprocess.run(command, capture_output=True, text=True, timeout=timeout, env=environment)
     return firing(done.stdout + done.stderr)
+
+
+def deciding(rules: Mapping[str, str]) -> dict[str, str]:
+    """The rules without what decides nothing but takes half of the time: annotations, statistics for people.
+
+    promtool would evaluate the statistics four times as often as a Prometheus does, and every query in
+    the annotations at every evaluation.
+    """
+    found = {}
+    for name, text in rules.items():
+        if name != "argus-statistics.yml":
+            document = yaml.safe_load(text)
+            for group in document["groups"]:
+                for rule in group["rules"]:
+                    rule.pop("annotations", None)
+            found[name] = ruleset.dump(document)
+    return found
 
 
 def _text(seconds: float) -> str:
