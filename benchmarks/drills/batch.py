@@ -82,7 +82,7 @@ class Verdict:
 
 
 def play(
-    runs: Mapping[str, Run],
+    runs: Mapping[str, Run | Job],
     seconds: float,
     *,
     promtool: str,
@@ -94,7 +94,7 @@ def play(
     """Play runs for so long and let the shipped rules judge them.
 
     Args:
-        runs: By run_id.
+        runs: By run_id; what is no scenario as a job.
         seconds: How long.
         promtool: Its path.
         folder: For its files.
@@ -106,11 +106,11 @@ def play(
 
     def lines() -> Iterator[Line]:
         for run_id, run in runs.items():
-            job = run.job()
+            job = run if isinstance(run, Job) else run.job()
             truths[run_id] = job.truth
             recording = Recording(job, run_id, interval)
             recording.run(seconds)
-            yield from recording.lines(run.bytes_known)
+            yield from recording.lines(isinstance(run, Job) or run.bytes_known)
 
     fired = evaluate(
         lines(),
