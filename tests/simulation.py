@@ -20,7 +20,8 @@ import yaml
 
 from argus import _native, catalogue, ruleset
 from argus.exporter.exposition.families import Family, Summary
-from argus.exporter.registry import Registry
+from argus.exporter.exposition.text import escape
+from argus.exporter.registry import GpuSource, Registry
 from argus.exporter.sources import Rank as Found
 from argus.exporter.sources import RankSource, Scan
 from argus.segment.reader import read
@@ -119,6 +120,7 @@ class Node:
     removed: bool = False
     source: RankSource | None = None
     """Where ranks come from that are not ``ranks``."""
+    gpus: GpuSource | None = None
 
     def scrape(self, now: float) -> list[Family]:
         # An exporter forgets after its retention, and a dead rank that has come back here at once.
@@ -130,7 +132,8 @@ class Node:
         ]
         source = self.source or self
         disabled = ["work", "tracer", "process", *(["collectives"] if source is self else [])]
-        return Registry(source, version="simulated", disabled=disabled).collect(ns(now))
+        registry = Registry(source, version="simulated", disabled=disabled, gpus=self.gpus)
+        return registry.collect(ns(now))
 
     def scan(self, now_ns: int) -> Scan:
         """As a source of the registry."""
@@ -299,7 +302,7 @@ class Simulation:
         found: dict[str, str] = {}
 
         def add(name: str, labels: Sequence[tuple[str, str]], value: float) -> None:
-            text = ", ".join(f'{key}="{text}"' for key, text in labels)
+            text = ", ".join(f'{key}="{escape(text)}"' for key, text in labels)
             found[f"{name}{{{text}}}"] = repr(float(value))
 
         for family in node.scrape(self.now):
