@@ -222,6 +222,7 @@ def test_public_names() -> None:
     assert argus.__all__ == [
         "__version__",
         "collective",
+        "data",
         "finish",
         "init",
         "iteration",
