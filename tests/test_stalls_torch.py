@@ -287,6 +287,23 @@ def test_a_model_in_eval_mode_is_no_evaluation_where_the_loop_needs_it(
     assert flow(journal) == f"{FETCH} +i {STEP} -i {FETCH} +i {STEP} -i {FETCH} +p"
 
 
+def test_two_loaders_of_one_loop_one_of_them_a_stream(monkeypatch: pytest.MonkeyPatch) -> None:
+    class Stream(torch.utils.data.IterableDataset):  # type: ignore[misc]
+        def __iter__(self) -> Iterator[Any]:
+            yield from torch.ones(4, 4)
+
+    with recording(monkeypatch) as journal:
+        model, optimizer, loader = job()
+        stream = torch.utils.data.DataLoader(Stream(), batch_size=2)
+        argus.torch.attach(model, optimizer, [stream, loader])
+        for first, second in zip(stream, loader, strict=False):
+            model(first + second).sum().backward()
+            optimizer.step()
+            optimizer.zero_grad()
+    both = f"{FETCH} +i {FETCH} {STEP} -i"
+    assert flow(journal) == f"{both} {both} {FETCH} +p"
+
+
 class Stuck(Dataset):
     """Its third batch does not come until somebody has looked."""
 
