@@ -152,7 +152,8 @@ class Recorder:
         middle of an epoch, a pause until the loop asks for that batch; where the
         program has a phase open, it knows better what it does.
         """
-        if self._step_done and self._fetches and not argus.status().get("open_phases"):
+        between = self._step_done and self._fetches and self._pause is None
+        if between and not argus.status().get("open_phases"):
             self._begin_pause()
 
     @_event
