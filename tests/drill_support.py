@@ -1,8 +1,13 @@
-"""Drills in simulated time: the shipped rules over what real exporters would have exposed."""
+"""Drills: in simulated time, the shipped rules over what real exporters would have exposed; and live."""
 
 from __future__ import annotations
 
+import re
+import subprocess
+import sys
+import threading
 from collections.abc import Iterator
+from contextlib import contextmanager
 from pathlib import Path
 
 from argus.drill.command import settings_of
@@ -66,3 +71,27 @@ def verdict(name: str, promtool: str, folder: Path, **options: object) -> tuple[
     said = simulation.judge(promtool, folder)
     fired = [dict(alert) for alert in {alert for alerts in said.firing.values() for alert in alerts}]
     return judge(player.truth, fired), said
+
+
+@contextmanager
+def served(*arguments: str) -> Iterator[tuple[str, list[str]]]:
+    """A drill that serves its metrics: (HOST:PORT, what it said before)."""
+    command = [sys.executable, "-m", "argus.cli", "drill", *arguments]
+    command += ["--listen", "127.0.0.1:0", "--quiet", "--seed", "5"]
+    with subprocess.Popen(command, stderr=subprocess.PIPE, text=True) as process:
+        assert process.stderr is not None
+        killer = threading.Timer(120, process.kill)
+        killer.start()
+        try:
+            said: list[str] = []
+            while not said or "serving" not in said[-1]:
+                said.append(process.stderr.readline())
+                assert said[-1], said
+            url = re.search(r"http://([^/\s]+)", said[-1])
+            assert url is not None
+            yield url[1], said
+            process.terminate()
+            assert process.wait(timeout=30) == 0
+        finally:
+            killer.cancel()
+            process.kill()

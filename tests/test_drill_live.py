@@ -2,14 +2,8 @@
 
 from __future__ import annotations
 
-import re
-import subprocess
-import sys
-import threading
 import time
 import urllib.request
-from collections.abc import Iterator
-from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
 
@@ -17,6 +11,7 @@ import pytest
 
 from argus import ruleset
 from argus.prometheus import Prometheus
+from drill_support import served
 from exporter_support import until
 
 SPEED = 15
@@ -29,33 +24,9 @@ scrape_configs: [{{job_name: argus, static_configs: [{{targets: ["{target}"]}}]}
 """
 
 
-@contextmanager
-def drill(*arguments: str) -> Iterator[tuple[str, list[str]]]:
-    """A drill that serves its metrics: (HOST:PORT, what it said before)."""
-    command = [sys.executable, "-m", "argus.cli", "drill", *arguments]
-    command += ["--listen", "127.0.0.1:0", "--quiet", "--seed", "5"]
-    with subprocess.Popen(command, stderr=subprocess.PIPE, text=True) as process:
-        assert process.stderr is not None
-        killer = threading.Timer(120, process.kill)
-        killer.start()
-        try:
-            said: list[str] = []
-            while not said or "serving" not in said[-1]:
-                said.append(process.stderr.readline())
-                assert said[-1], said
-            url = re.search(r"http://([^/\s]+)", said[-1])
-            assert url is not None
-            yield url[1], said
-            process.terminate()
-            assert process.wait(timeout=30) == 0
-        finally:
-            killer.cancel()
-            process.kill()
-
-
 def test_a_drill_is_served_like_a_live_job() -> None:
     sizes = ["--dp", "8", "--pp", "2", "--ep", "2", "--iteration", "0.05"]
-    with drill("link-ep", *sizes) as (address, said):
+    with served("link-ep", *sizes) as (address, said):
         # Lanes 4 and 5 of stage 0 are the group of the rank in the middle.
         assert any("must be accused: ArgusLinkDegraded{group=ep, group_id=ep-4}" in line for line in said)
         page = ""
@@ -88,7 +59,7 @@ def test_a_drill_is_served_like_a_live_job() -> None:
 def test_a_drill_is_diagnosed(prometheus_binary: Path, arguments: list[str], labels: dict[str, str]) -> None:
     rules = ruleset.render(time_scale=1 / SPEED)
     with (
-        drill(*arguments, "--speed", str(SPEED), "--since", "60") as (address, _),
+        served(*arguments, "--speed", str(SPEED), "--since", "60") as (address, _),
         Prometheus(CONFIG.format(target=address), rules, binary=prometheus_binary) as prometheus,
     ):
 

@@ -7,7 +7,7 @@ import sys
 from pathlib import Path
 
 from argus import ruleset
-from argus.ruleset import thresholds
+from argus.ruleset import parts, shipped, thresholds
 
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
@@ -47,6 +47,16 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
         "--by", default="", metavar="LABELS",
         help="labels that tell runs apart beside run_id, such as cluster,namespace, where the series of "
         "several clusters meet in one Prometheus",
+    )  # fmt: skip
+    parser.add_argument(
+        "--part", choices=parts.PARTS,
+        help="only the rules of one part, where several Prometheus servers share a job: a shard holds whole "
+        "roles, a global one what goes beyond (default: all)",
+    )  # fmt: skip
+    parser.add_argument(
+        "--selectors", action="store_true",
+        help="name the series that a global Prometheus needs from its shards, as selectors for federation "
+        "or remote write, and write nothing",
     )  # fmt: skip
     parser.add_argument(
         "--runbook-base", default=ruleset.RUNBOOK_BASE, metavar="URL",
@@ -101,6 +111,8 @@ def _told(args: argparse.Namespace) -> str | None:
         return _overview()
     if args.thresholds:
         return thresholds.markdown() if args.thresholds == "markdown" else thresholds.text()
+    if args.selectors:
+        return "".join(f"{selector}\n" for selector in parts.selectors(shipped.all_groups()))
     return ruleset.runbook(args.runbook) if args.runbook else None
 
 
@@ -112,6 +124,7 @@ def _options(args: argparse.Namespace) -> ruleset.Options:
         dashboard_base=args.dashboard_base,
         alert_labels=_labels(args.alert_label, "--alert-label"),
         thresholds={**chosen, **thresholds.from_pairs(args.set_thresholds)},
+        part=args.part,
         by=tuple(label.strip() for label in args.by.split(",")) if args.by else (),
     )
 

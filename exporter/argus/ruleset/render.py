@@ -17,7 +17,7 @@ from typing import Any
 
 import yaml
 
-from argus.ruleset import marks, scope, shipped, thresholds
+from argus.ruleset import marks, parts, scope, shipped, thresholds
 from argus.ruleset.durations import format_duration, parse_duration, rescale_expression
 from argus.ruleset.errors import RulesetError
 
@@ -47,6 +47,7 @@ class Options:
         alert_labels: Added to every alert.
         thresholds: Numbers of the rules by name (``thresholds.table``), where they are not as shipped.
         by: Labels beside ``run_id`` that tell runs apart (``scope.py``).
+        part: The rules of a shard or of a global Prometheus (``parts.py``); None: all.
     """
 
     scrape_interval: float = NATIVE_INTERVAL
@@ -56,6 +57,7 @@ class Options:
     alert_labels: Mapping[str, str] = field(default_factory=dict)
     thresholds: Mapping[str, str] = field(default_factory=dict)
     by: tuple[str, ...] = ()
+    part: str | None = None
 
     def __post_init__(self) -> None:
         if not 0 < self.scrape_interval <= 60:
@@ -68,6 +70,8 @@ class Options:
         # A frozen dataclass: this is its own way to keep what was checked.
         object.__setattr__(self, "thresholds", thresholds.checked(self.thresholds))
         scope.check(self.by)
+        if self.part not in (None, *parts.PARTS):
+            raise RulesetError(f"there is no part {self.part!r}; take {' or '.join(parts.PARTS)}")
 
     def rescale(self, seconds: float) -> float:
         """Seconds of a shipped duration -> seconds as rendered."""
@@ -114,7 +118,7 @@ def render_groups(text: str, options: Options) -> list[dict[str, Any]]:
             "interval": format_duration(options.rescale(parse_duration(group["interval"]))),
             "rules": [_render_rule(rule, options) for rule in group["rules"]],
         }
-        for group in shipped.groups(text)
+        for group in parts.select(shipped.groups(text), options.part)
     ]
 
 
@@ -153,21 +157,22 @@ def dump(document: Any) -> str:
 
 
 def _heading(options: Options, *texts: str) -> str:
-    """What differs from the shipped rules, of what these files use."""
+    """What differs from the shipped rules, of what these files use; and which part of them they are."""
     used = {name for text in texts for name, _ in marks.marks(text)}
     changed = [
         f"#   {name}: {value} (default {thresholds.find(name).default})\n"
         for name, value in sorted(options.thresholds.items())
         if name in used
     ]
-    return "# Thresholds that differ from the defaults:\n" + "".join(changed) if changed else ""
+    part = f"# Rules of a {options.part} (argus rules --part {options.part}).\n" if options.part else ""
+    return part + ("# Thresholds that differ from the defaults:\n" + "".join(changed) if changed else "")
 
 
 def render_files(options: Options) -> dict[str, str]:
-    """The shipped rules rendered, file by file: file name -> YAML text."""
+    """The shipped rules rendered, file by file: file name -> YAML text.  Files without rules are left out."""
+    rendered = ((name, text, render_groups(text, options)) for name, text in shipped.load().items())
     return {
-        name: _heading(options, text) + dump({"groups": render_groups(text, options)})
-        for name, text in shipped.load().items()
+        name: _heading(options, text) + dump({"groups": groups}) for name, text, groups in rendered if groups
     }
 
 

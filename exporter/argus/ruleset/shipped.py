@@ -32,6 +32,11 @@ def groups(text: str) -> list[dict[str, Any]]:
     return parsed
 
 
+def all_groups() -> list[dict[str, Any]]:
+    """The groups of all files, see :func:`groups`."""
+    return [group for text in load().values() for group in groups(text)]
+
+
 def alerts() -> list[dict[str, Any]]:
     """Every alerting rule as shipped, in the order of the files."""
     return [
