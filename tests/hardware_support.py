@@ -58,6 +58,16 @@ class Nvml:
         """It falls off the bus, or comes back."""
         self._library.standin_lose(gpu, int(lost))
 
+    def unload(self) -> None:
+        """The driver goes away; initialisation fails until it is told otherwise."""
+        self.answer_init(self.NO_DRIVER)
+        self._library.standin_unload(1)
+
+    def load(self) -> None:
+        """The driver is back."""
+        self._library.standin_unload(0)
+        self.answer_init(0)
+
     def hold(self, gpu: int, held: bool = True) -> None:
         """Calls about it return when it is released; initialisation goes with GPU 7."""
         self._library.standin_hold(gpu, int(held))

@@ -267,6 +267,16 @@ def test_without_a_driver_nothing_is_told_until_there_is_one(
     assert sum("no GPUs are watched" in record.message for record in caplog.records) == 1
 
 
+def test_a_driver_that_is_reloaded_is_found_again(nvml: Nvml) -> None:
+    with watched() as gpus:
+        gpus.wait(20)
+        nvml.unload()
+        until(lambda: temperatures(gpus) == {})
+        until(lambda: not gpus.present)
+        nvml.load()
+        until(lambda: temperatures(gpus) == {0: 50, 1: 51} and success(gpus) == 1)
+
+
 def test_a_driver_that_does_not_fit_is_told_with_the_mend(
     nvml: Nvml, caplog: pytest.LogCaptureFixture
 ) -> None:

@@ -10,7 +10,8 @@
 #include <string.h>
 #include <time.h>
 
-enum { SUCCESS = 0, INVALID_ARGUMENT = 2, NOT_SUPPORTED = 3, NOT_FOUND = 6, INSUFFICIENT_SIZE = 7, TIMEOUT = 10,
+enum { SUCCESS = 0, UNINITIALIZED = 1, INVALID_ARGUMENT = 2, NOT_SUPPORTED = 3, NOT_FOUND = 6,
+       INSUFFICIENT_SIZE = 7, TIMEOUT = 10,
        GPU_IS_LOST = 15 };
 
 #define GPUS 8
@@ -34,7 +35,7 @@ static pthread_cond_t changed = PTHREAD_COND_INITIALIZER;
 static struct gpu gpus[GPUS];
 static int lost[GPUS], held[GPUS], waiting[GPUS];
 static unsigned count;
-static int init_result, inits, shutdowns;
+static int init_result, inits, shutdowns, unloaded;
 static struct event events[EVENTS];
 static int event_count;
 
@@ -50,7 +51,7 @@ void standin_reset(unsigned number) {
         snprintf(gpus[i].bus, sizeof gpus[i].bus, "00000000:%02X:00.0", 0x3A + i);
     }
     count = number;
-    event_count = init_result = inits = shutdowns = 0;
+    event_count = init_result = inits = shutdowns = unloaded = 0;
     pthread_cond_broadcast(&changed);
     pthread_mutex_unlock(&lock);
 }
@@ -68,6 +69,7 @@ void standin_set(unsigned gpu, const char *key, unsigned long long number) {
     pthread_mutex_unlock(&lock);
 }
 
+void standin_unload(int is_unloaded) { unloaded = is_unloaded; }
 void standin_lose(unsigned gpu, int is_lost) { lost[gpu] = is_lost; }
 
 void standin_hold(unsigned gpu, int is_held) {
@@ -125,9 +127,9 @@ static int ask(struct gpu *gpu, const char *key, unsigned long long *number) {
         while (held[index])
             pthread_cond_wait(&changed, &lock);
         waiting[index]--;
-        if (lost[index]) {
+        if (lost[index] || unloaded) {
             pthread_mutex_unlock(&lock);
-            return GPU_IS_LOST;
+            return unloaded ? UNINITIALIZED : GPU_IS_LOST;
         }
     }
     for (int i = 0; i < VALUES && gpu->values[i].key[0] != '\0'; i++)

@@ -213,6 +213,8 @@ def run(args: argparse.Namespace) -> int:
             gpus.wait(_ONCE_S)
         registry = Registry(file_source(options), disabled=options.disabled, gpus=gpus, version=__version__)
         sys.stdout.buffer.write(text.encode(registry.collect(), classic=options.classic))
+        if gpus is not None:
+            gpus.close()
         return 0
     return _serve(options, args.linger)
 

@@ -118,6 +118,7 @@ class Gpus:
                 self._absent, self._failed = False, None
                 try:
                     self._watch(version)
+                    self._failed = "the driver is gone; it is looked for again and again"
                 except Exception as error:
                     self._failed = f"GPUs can't be watched: {error}"
                     _LOG.exception("watching GPUs failed")

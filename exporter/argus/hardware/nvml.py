@@ -6,6 +6,7 @@ Any call may block for as long as the driver does; callers are threads of their 
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator
+from contextlib import suppress
 from typing import Any
 
 import pynvml  # type: ignore[import-untyped]
@@ -67,8 +68,9 @@ def start() -> str:
 
 
 def stop() -> None:
-    """Let go of NVML."""
-    ask(pynvml.nvmlShutdown)
+    """Let go of NVML, if it is still there."""
+    with suppress(LostError, DriverError):
+        ask(pynvml.nvmlShutdown)
 
 
 def ask(call: Callable[..., Any], *arguments: Any) -> Any:

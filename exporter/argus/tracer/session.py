@@ -64,14 +64,14 @@ class _Session:
         """Called after each of the first iterations: Megatron or CUDA may have come up since."""
         if self.topology.refresh():
             self.identify()
+        if not self.gpu_known and (found := gpu.find()) is not None:
+            self.gpu_known = True
+            self.segment.identify(gpu_uuid=found.uuid, pci_bus_id=found.pci_bus_id)
 
     def identify(self) -> None:
         """Tell the segment that coordinates are known better now."""
         self.segment.identify(role=self.topology.role, **asdict(self.topology.coordinates))
         _native.refresh()
-        if not self.gpu_known and (found := gpu.find()) is not None:
-            self.gpu_known = True
-            self.segment.identify(gpu_uuid=found.uuid, pci_bus_id=found.pci_bus_id)
 
 
 def init(
