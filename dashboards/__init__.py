@@ -1,1 +1,1 @@
-"""Grafana dashboards, generated: ``python -m dashboards`` writes ``dashboards/json/``."""
+"""Grafana dashboards: ``python -m dashboards`` writes ``dashboards/json/`` and ``docs/panels.md``."""

@@ -1,31 +1,34 @@
-"""Write the dashboards: ``python -m dashboards [FOLDER]``."""
+"""Write the dashboards and their documentation: ``python -m dashboards``."""
 
 from __future__ import annotations
 
-import sys
 from pathlib import Path
 
 from dashboards import communication, fleet, hardware, itself, rank, run
+from dashboards.document import document
 from dashboards.factory import write
 
-FOLDER = Path(__file__).parent / "json"
+HERE = Path(__file__).parent
+FOLDER = "dashboards/json"
 
 
-def pages() -> dict[str, str]:
-    """File name -> text of every dashboard."""
-    return write(module.page() for module in (fleet, run, rank, communication, hardware, itself))
+def files() -> dict[str, str]:
+    """Path -> text of all that is generated; paths are relative to the repository."""
+    pages = write(module.page() for module in (fleet, run, rank, communication, hardware, itself))
+    texts = {f"{FOLDER}/{name}": text for name, text in pages.items()}
+    return {**texts, "docs/panels.md": document(pages)}
 
 
-def main(folder: Path = FOLDER) -> None:
-    """Write them all, and remove what is not generated any more."""
-    folder.mkdir(parents=True, exist_ok=True)
-    texts = pages()
-    for old in folder.glob("argus-*.json"):
-        if old.name not in texts:
+def main(root: Path = HERE.parent) -> None:
+    """Write them all, and remove dashboards that are not generated any more."""
+    texts = files()
+    for old in (root / FOLDER).glob("*.json"):
+        if f"{FOLDER}/{old.name}" not in texts:
             old.unlink()
-    for name, text in texts.items():
-        (folder / name).write_text(text, "utf-8")
+    for path, text in texts.items():
+        (root / path).parent.mkdir(parents=True, exist_ok=True)
+        (root / path).write_text(text, "utf-8")
 
 
 if __name__ == "__main__":
-    main(*map(Path, sys.argv[1:2]))
+    main()

@@ -246,7 +246,9 @@ def suspects() -> list[Draft]:
         table(
             "Pipelines that wait",
             "Pipelines (dp) that wait inside themselves for a rank that is slow in part of its work: share "
-            "of the iteration in transfers from stage to stage, against the typical pipeline.",
+            "of the iteration in transfers from stage to stage, against the typical pipeline. Pipelines "
+            "without a "
+            "slow rank among them: something else couples them, such as an expert group.",
             "none",
             Query(f"topk(50, max by (dp) (dp:argus_pipeline_amplified:ratio{{{R}}}))"),
             columns=[Column("Value", "times the typical")],

@@ -185,13 +185,15 @@ def _time() -> list[Draft]:
         ),
         series(
             "Phase occurrences: median",
-            "Median of single occurrences of each phase, from its histogram.",
+            "Median of single occurrences of each phase, from its histogram. Needs native histograms, or "
+            "exporters with --histogram.classic=all.",
             "s",
             Query(quantile("0.5", "argus_phase_seconds", ME, "phase"), "{{phase}}"),
         ),
         series(
             "Phase occurrences: slowest hundredth",
-            "0.99 quantile of single occurrences of each phase, from its histogram.",
+            "0.99 quantile of single occurrences of each phase, from its histogram. Needs native "
+            "histograms, or exporters with --histogram.classic=all.",
             "s",
             Query(quantile("0.99", "argus_phase_seconds", ME, "phase"), "{{phase}}"),
         ),

@@ -123,7 +123,8 @@ def _iterations() -> list[Draft]:
         series(
             "Iterations as a distribution",
             "Quantiles of the iterations of rank 0 (all ranks wait for each other, so one tells for all), "
-            "from its histogram. A high 0.99 at a steady 0.5 is jitter.",
+            "from its histogram. A high 0.99 at a steady 0.5 is jitter. Classic buckets are coarse: "
+            "exact with native histograms only.",
             "s",
             *(
                 Query(quantile(each, "argus_iteration_seconds", f'{R}, rank="0"'), each)

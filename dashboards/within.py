@@ -53,7 +53,8 @@ def kernels() -> list[Draft]:
         ),
         series(
             "Duration of kernels",
-            "Median of single kernels by class, from the histogram.",
+            "Median of single kernels by class, from the histogram. Needs native histograms, or "
+            "exporters with --histogram.classic=all.",
             "s",
             Query(quantile("0.5", "argus_kernel_seconds", ME, "kernel_class"), "{{kernel_class}}"),
         ),
