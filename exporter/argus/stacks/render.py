@@ -34,8 +34,8 @@ def render(found: Sequence[Recording], format_: str) -> str:
         )
     if not table.stacks:
         raise RenderError(
-            f"rank {identity.rank} has no samples yet; ask again in a second. If that does not help, something "
-            "keeps the GIL, or the process is stopped: argus stacks --dump looks from outside"
+            f"rank {identity.rank} has no samples yet; ask again in a second. If that does not help, "
+            "something keeps the GIL, or the process is stopped: argus stacks --dump looks from outside"
         )
     if format_ == "folded":
         return formats.folded(table)
