@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-import os
+import contextlib
 import re
 import statistics
 import time
@@ -14,7 +14,6 @@ from pathlib import Path
 from typing import Any
 
 from argus.prometheus import Prometheus, QueryError
-from argus.ruleset import parse_duration
 from benchmarks.scale.pages import INTERVAL
 
 _SETTLING = 45.0
@@ -22,9 +21,12 @@ _SETTLING = 45.0
 
 
 def cpu_seconds(pid: int) -> float:
-    """User and system time of a process so far."""
-    fields = Path(f"/proc/{pid}/stat").read_text().rpartition(")")[2].split()
-    return (int(fields[11]) + int(fields[12])) / os.sysconf("SC_CLK_TCK")
+    """CPU time of a process so far, from its threads: finer than the ticks of its own ``stat``."""
+    total = 0
+    for task in Path(f"/proc/{pid}/task").iterdir():
+        with contextlib.suppress(OSError):  # a thread that has ended
+            total += int((task / "schedstat").read_text().split()[0])
+    return total / 1e9
 
 
 def memory(pid: int) -> dict[str, int]:
