@@ -9,47 +9,77 @@ import pytest
 from argus.cli import main
 from argus.drill.scenarios import SCENARIOS
 from argus.drill.topology import Topology
-from argus.drill.truth import Claim, Truth, judge
+from argus.drill.truth import Claim, Judgement, Truth, judge
+from benchmarks.drills.batch import Run, play
 from drill_support import verdict
 
 SMALL = Topology(dp=4, pp=2)
 EXPERTS = Topology(dp=16, pp=2, ep=4)
+INTERLEAVED = Topology(dp=2, tp=2, pp=2, cp=2, chunks=2)
 SKEWED = Topology(dp=8, pp=1, ep=8)
 
-# What is not named here is judged in its own test, or takes the sizes of the scenario itself.
-DRILLS: dict[str, dict[str, object]] = {
-    "healthy": {"topology": Topology(dp=4, tp=2, pp=2, ep=2), "seconds": 480.0},
-    "straggler": {"topology": SMALL},
-    "bubble": {},
-    "link-ep": {"topology": EXPERTS, "seconds": 480.0},
-    "link-dp": {"seconds": 480.0},
-    "link-edge": {"seconds": 480.0},
-    "link-node": {"seconds": 360.0},
-    "link-and-straggler": {"topology": EXPERTS, "seconds": 480.0},
-    "jit": {"topology": SMALL, "seconds": 720.0},
-    "host-bound": {"topology": SMALL},
-    "data-loading": {"topology": SMALL},
-    "gc": {"topology": SMALL, "seconds": 1500.0},
-    "checkpoint": {"topology": SMALL, "seconds": 720.0},
-    "uneven-stages": {"topology": Topology(dp=2, pp=4)},
-    "uneven-work": {"topology": Topology(dp=8, pp=1), "seconds": 900.0},
+# By seconds that are played together, as runs of one Prometheus.
+TOGETHER: dict[float, dict[str, Run]] = {
+    600.0: {
+        "healthy": Run("healthy", Topology(dp=4, tp=2, pp=2, ep=2)),
+        "healthy, interleaved": Run("healthy", INTERLEAVED, seed=11, bytes_known=False),
+        "straggler": Run("straggler", SMALL),
+        "straggler, interleaved": Run("straggler", INTERLEAVED, seed=11, bytes_known=False),
+        "bubble": Run("bubble"),
+        "link-ep": Run("link-ep", EXPERTS),
+        "link-ep, payloads unknown": Run("link-ep", EXPERTS, seed=11, bytes_known=False),
+        "link-dp": Run("link-dp"),
+        "link-edge": Run("link-edge"),
+        "link-node": Run("link-node"),
+        "link-and-straggler": Run("link-and-straggler", EXPERTS),
+        "host-bound": Run("host-bound", SMALL),
+        "data-loading": Run("data-loading", SMALL),
+        "uneven-stages": Run("uneven-stages", Topology(dp=2, pp=4)),
+        "two-faults": Run("two-faults"),
+        "hang": Run("hang", SMALL),
+        "rank-down": Run("rank-down", SMALL),
+        "missing-ranks": Run("missing-ranks", SMALL),
+        "restart": Run("restart", SMALL),
+    },
+    900.0: {
+        "jit": Run("jit", SMALL),
+        "checkpoint": Run("checkpoint", SMALL),
+        "uneven-work": Run("uneven-work", Topology(dp=8, pp=1)),
+        "common-speed": Run("common-speed", Topology(dp=8, pp=1)),
+        "intermittent": Run("intermittent", SMALL),
+    },
+    1500.0: {"gc": Run("gc", SMALL)},
+    2600.0: {"global-slowdown": Run("global-slowdown", Topology(dp=4, pp=1), since=2000.0)},
+}
+
+# Through real segments and exporters, one by one: what the array of all ranks does not hold (work).
+ALONE: dict[str, dict[str, object]] = {
     "skewed-work": {"topology": SKEWED, "seconds": 480.0},
     "skewed-work-unknown": {"topology": SKEWED, "seconds": 480.0},
     "skewed-straggler": {"topology": SKEWED, "seconds": 480.0},
-    "global-slowdown": {"topology": Topology(dp=4, pp=1), "since": 2000.0, "seconds": 2600.0},
-    "common-speed": {"topology": Topology(dp=8, pp=1), "seconds": 900.0},
-    "intermittent": {"topology": SMALL, "seconds": 720.0},
-    "two-faults": {},
-    "hang": {"topology": SMALL},
-    "rank-down": {"topology": SMALL},
-    "missing-ranks": {"topology": SMALL},
-    "restart": {"topology": SMALL},
 }
 
 
-@pytest.mark.parametrize("name", DRILLS)
-def test_scenario(promtool: str, tmp_path: Path, name: str) -> None:
-    judgement, _ = verdict(name, promtool, tmp_path, **{"seconds": 600.0, **DRILLS[name]})
+@pytest.fixture(scope="module")
+def judgements(promtool: str, tmp_path_factory: pytest.TempPathFactory) -> dict[str, Judgement]:
+    """Of all that are played together, by name."""
+    found: dict[str, Judgement] = {}
+    for seconds, runs in TOGETHER.items():
+        # A name with a blank is no run_id anybody has.
+        by_id = {name.replace(", ", "-").replace(" ", "-"): run for name, run in runs.items()}
+        verdicts = play(by_id, seconds, promtool=promtool, folder=tmp_path_factory.mktemp("drills"))
+        found.update(zip(runs, (verdict.judgement for verdict in verdicts.values()), strict=True))
+    return found
+
+
+@pytest.mark.parametrize("name", [name for runs in TOGETHER.values() for name in runs])
+def test_scenario(judgements: dict[str, Judgement], name: str) -> None:
+    assert judgements[name].right, str(judgements[name])
+
+
+@pytest.mark.parametrize("name", ALONE)
+def test_scenario_through_real_exporters(promtool: str, tmp_path: Path, name: str) -> None:
+    judgement, _ = verdict(name, promtool, tmp_path, **ALONE[name])
     assert judgement.right, str(judgement)
 
 
@@ -65,17 +95,9 @@ def test_the_masked_straggler(promtool: str, tmp_path: Path) -> None:
     assert (said.first("ArgusComputeStraggler", "critical") or 999) <= 120 + 90
 
 
-@pytest.mark.parametrize("name", ["healthy", "straggler", "link-ep"])
-def test_other_schedules_without_payloads_and_with_noise(promtool: str, tmp_path: Path, name: str) -> None:
-    topology = EXPERTS if name == "link-ep" else Topology(dp=2, tp=2, pp=2, cp=2, chunks=2)
-    judgement, _ = verdict(
-        name, promtool, tmp_path, topology=topology, seconds=540.0, seed=11, bytes_known=False
-    )
-    assert judgement.right, str(judgement)
-
-
 def test_every_scenario_is_judged() -> None:
-    assert {*DRILLS, "masked-straggler"} == set(SCENARIOS)
+    together = {run.scenario for runs in TOGETHER.values() for run in runs.values()}
+    assert {*together, *ALONE, "masked-straggler"} == set(SCENARIOS)
 
 
 def test_what_is_missing_and_what_is_false() -> None:

@@ -95,7 +95,8 @@ def firing(output: str) -> dict[float, set[Alert]]:
         alerts = set()
         for text in re.findall(r"\{([^}]*)\}", got):
             labels = dict(re.findall(r'(\w+)="([^"]*)"', text))
-            labels.pop("alertstate")
+            del labels["alertstate"]
+            labels.pop("__name__", None)
             alerts.add(frozenset(labels.items()))
         if not alerts and got not in ("", "nil"):
             raise RuntimeError(got)
