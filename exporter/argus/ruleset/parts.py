@@ -20,7 +20,9 @@ PARTS = ("shard", "global")
 GLOBAL_GROUPS = ("argus-liveness", "argus-hang", "argus-l2-pipeline")
 """Of these a shard evaluates nothing but what ``BOTH`` and ``SHARD`` name."""
 
-BOTH_GROUPS = ("argus-l2-communicators", "argus-l2-communication", "argus-l2-link")
+BOTH_GROUPS = (
+    "argus-l2-communicators", "argus-l2-communication", "argus-l2-wait", "argus-l2-link", "argus-l2-link-nodes",
+)  # fmt: skip
 
 SHARD = ("instance:argus_ranks:count", "ArgusExporterDown")
 """Of the global groups: exporters are scraped by shards."""
