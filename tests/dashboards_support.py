@@ -39,7 +39,7 @@ from exporter_support import until
 from simulation import EPOCH_NS, Simulation
 from situations import healthy, slowed
 
-PAGES = 22
+PAGES = 20
 MINUTE = 60.0
 BEAT = 0.5
 """Seconds between scrapes where the machine is idle."""
@@ -148,7 +148,7 @@ class Stage:
     @staticmethod
     def _player(name: str) -> Player:
         scenario, topology = SCENARIOS[name], TOPOLOGIES.get(name, FOUR)
-        since = 19.0 * MINUTE if name == "global-slowdown" else 4.0 * MINUTE
+        since = 17.0 * MINUTE if name == "global-slowdown" else 4.0 * MINUTE
         settings = settings_of(scenario, topology, Profile(iteration=15.0), None, None, since)
         return Player(
             scenario.build(settings), topology, settings.profile, name, seed=1, start=EPOCH_NS / 1e9

@@ -46,8 +46,12 @@ class Answer:
 
 def ready(query: PanelQuery, values: dict[str, Any], times: Times) -> str:
     """PromQL whose times pass as fast as the pages: a minute in it is one page."""
-    expr = substitute(query.expr, values, times)
-    return rescale_expression(expr, lambda s: s * times.scrape / MINUTE if s >= MINUTE else s)
+    range_s = round(times.end - times.start, 3)
+
+    def scaled(seconds: float) -> float:
+        return seconds if seconds < MINUTE or seconds == range_s else seconds * times.scrape / MINUTE
+
+    return rescale_expression(substitute(query.expr, values, times), scaled)
 
 
 @pytest.fixture(scope="module")
