@@ -21,6 +21,7 @@ import tempfile
 import time
 from collections import Counter, defaultdict
 from collections.abc import Iterable
+from concurrent.futures import ThreadPoolExecutor, as_completed
 from dataclasses import asdict
 from datetime import datetime, timezone
 from pathlib import Path
@@ -33,6 +34,7 @@ from benchmarks.drills.matrix import Length, batches
 
 PLAIN = Path(__file__).parent / "drills" / "plain.yml"
 METHODS = {"z": ("PlainZScore",), "cv": ("PlainCv",), "z or cv": ("PlainZScore", "PlainCv")}
+SHOWN = ("scenario", "topology", "factor", "iteration_seconds", "noise", "missing", "false")
 GROUP_WAIT = 5.0
 """Seconds from a firing alert to the notification: ``group_wait`` of the example Alertmanager."""
 
@@ -117,7 +119,15 @@ def summary(rows: list[dict[str, Any]]) -> dict[str, Any]:
 
 
 NOBODY = {"healthy", "common-speed", "checkpoint", "restart"}
-RANKS = {"straggler", "masked-straggler", "bubble", "host-bound", "data-loading", "two-faults", "intermittent"}
+RANKS = {
+    "straggler",
+    "masked-straggler",
+    "bubble",
+    "host-bound",
+    "data-loading",
+    "two-faults",
+    "intermittent",
+}
 
 
 def table(rows: list[dict[str, Any]]) -> str:
@@ -142,7 +152,8 @@ def main() -> int:
         prog="python -m benchmarks.accuracy", description=__doc__,
         formatter_class=argparse.RawDescriptionHelpFormatter,
     )  # fmt: skip
-    parser.add_argument("--only", metavar="SCENARIO", action="append", help="play these drills only; keeps nothing")
+    parser.add_argument("--only", metavar="SCENARIO", action="append", help="these only; keeps nothing")
+    parser.add_argument("--jobs", type=int, default=2, metavar="N", help="promtools at once (%(default)s)")
     parser.add_argument("--promtool", default=shutil.which("promtool"), help="its path (%(default)s)")
     parser.add_argument("--output", type=Path, default=RESULTS / "accuracy.json", help="%(default)s")
     args = parser.parse_args()
@@ -150,28 +161,39 @@ def main() -> int:
         parser.error("promtool is not installed; it comes with Prometheus")
     os.nice(10)
     begin, rows = time.monotonic(), []
-    for length, batch in batches():
-        runs = {name: run for name, run in batch.items() if not args.only or run.scenario in args.only}
-        if not runs:
-            continue
-        with tempfile.TemporaryDirectory(prefix="argus-accuracy-") as folder:
-            verdicts = play(
-                runs, length.seconds, promtool=args.promtool, folder=Path(folder), interval=length.interval,
-                more_rules={"plain.yml": PLAIN.read_text()}, timeout=3600.0,
-            )  # fmt: skip
-        for name, run in runs.items():
-            row = judged(length, run, verdicts[name])
-            rows.append(row)
-            if not row["right"]:
-                shown = {key: row[key] for key in ("scenario", "topology", "factor", "iteration_seconds", "noise")}
-                print(f"wrong: {shown} missing {row['missing']} false {row['false']}", file=sys.stderr)
-        print(f"{len(rows)} drills, {time.monotonic() - begin:.0f} s", file=sys.stderr, flush=True)
+    chosen = [(length, only(batch, args.only)) for length, batch in batches()]
+    with ThreadPoolExecutor(args.jobs) as pool:
+        waiting = [pool.submit(play_batch, length, batch, args.promtool) for length, batch in chosen if batch]
+        for done in as_completed(waiting):
+            rows += done.result()
+            print(f"{len(rows)} drills, {time.monotonic() - begin:.0f} s", file=sys.stderr, flush=True)
+    rows.sort(key=lambda row: row["seed"])
     result = {"summary": {**summary(rows), "seconds": round(time.monotonic() - begin)}, "drills": rows}
     print(json.dumps(result["summary"], indent=2))
     print(table(rows))
     if not args.only:
         args.output.write_text(json.dumps(record(result), indent=1) + "\n")
     return 0
+
+
+def only(batch: dict[str, Run], scenarios: list[str] | None) -> dict[str, Run]:
+    """Those of the scenarios, if any are asked for."""
+    return {name: run for name, run in batch.items() if not scenarios or run.scenario in scenarios}
+
+
+def play_batch(length: Length, runs: dict[str, Run], promtool: str) -> list[dict[str, Any]]:
+    """Rows of drills that are judged together; tells of what is not right."""
+    with tempfile.TemporaryDirectory(prefix="argus-accuracy-") as folder:
+        verdicts = play(
+            runs, length.seconds, promtool=promtool, folder=Path(folder), interval=length.interval,
+            more_rules={"plain.yml": PLAIN.read_text()}, timeout=3600.0,
+        )  # fmt: skip
+    rows = [judged(length, run, verdicts[name]) for name, run in runs.items()]
+    for row in rows:
+        if not row["right"]:
+            shown = {key: row[key] for key in SHOWN}
+            print(f"not right: {shown}", file=sys.stderr, flush=True)
+    return rows
 
 
 def record(result: dict[str, Any]) -> dict[str, Any]:

@@ -110,7 +110,9 @@ def play(part: Part, seed: int, topology: Topology, promtool: str) -> dict[str, 
             recording.lines(), rules, grid=part.interval / STAGGER, interval=part.interval, until=seconds,
             promtool=promtool, folder=Path(folder), timeout=7200.0,
         )  # fmt: skip
-    said = Counter(dict(alert)["alertname"] for alert in {alert for alerts in fired.values() for alert in alerts})
+    said = Counter(
+        dict(alert)["alertname"] for alert in {alert for alerts in fired.values() for alert in alerts}
+    )
     return {
         "hours": part.hours,
         "scrape_interval_seconds": part.interval,

@@ -5,12 +5,12 @@ from __future__ import annotations
 from pathlib import Path
 
 import pytest
+from benchmarks.drills.batch import Run, play
 
 from argus.cli import main
 from argus.drill.scenarios import SCENARIOS
 from argus.drill.topology import Topology
 from argus.drill.truth import Claim, Judgement, Truth, judge
-from benchmarks.drills.batch import Run, play
 from drill_support import verdict
 
 SMALL = Topology(dp=4, pp=2)

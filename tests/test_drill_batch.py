@@ -7,11 +7,11 @@ import re
 from collections.abc import Iterator
 
 import pytest
+from benchmarks.drills.batch import Run, Verdict
+from benchmarks.drills.series import STAGGER, Recording
 
 from argus import ruleset
 from argus.drill.topology import Topology
-from benchmarks.drills.batch import Run, Verdict
-from benchmarks.drills.series import STAGGER, Recording
 from drill_support import simulate
 
 Series = dict[frozenset[tuple[str, str]], dict[int, float]]

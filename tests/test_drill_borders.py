@@ -1,4 +1,4 @@
-"""Faults near the borders, and faults that come and go: said once, with one set of labels, and then no more."""
+"""Faults near the borders, and faults that come and go: said once, with one set of labels."""
 
 from __future__ import annotations
 
@@ -6,9 +6,10 @@ import math
 from collections import Counter
 from collections.abc import Callable
 from dataclasses import dataclass
-from pathlib import Path
 
 import pytest
+from benchmarks.drills.batch import Verdict, play
+from benchmarks.drills.job import Job
 
 from argus.drill.conditions import COMPUTE, Conditions
 from argus.drill.faults import Moment
@@ -16,8 +17,6 @@ from argus.drill.scenario import Drill
 from argus.drill.timing import Profile
 from argus.drill.topology import Topology
 from argus.drill.truth import SYMPTOMS, Claim, Truth
-from benchmarks.drills.batch import Verdict, play
-from benchmarks.drills.job import Job
 
 JOB = Topology(dp=5, pp=1, micro_batches=4)
 CULPRIT = 3

@@ -126,10 +126,7 @@ def play(
 
 
 def _of(run_id: str, fired: Mapping[float, set[Alert]]) -> dict[float, list[dict[str, str]]]:
-    found = {}
-    for time, alerts in fired.items():
-        own = [dict(alert) for alert in alerts]
-        found[time] = [
-            {k: v for k, v in alert.items() if k != "run_id"} for alert in own if alert.get("run_id") == run_id
-        ]
-    return found
+    mine = ("run_id", run_id)
+    return {
+        time: [dict(alert - {mine}) for alert in alerts if mine in alert] for time, alerts in fired.items()
+    }

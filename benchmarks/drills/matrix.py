@@ -1,4 +1,4 @@
-"""Which drills `make bench-accuracy` plays: situations, topologies, magnitudes, noise, lengths of an iteration."""
+"""Which drills `make bench-accuracy` plays."""
 
 from __future__ import annotations
 
@@ -36,7 +36,7 @@ ANY = TOPOLOGIES["plain"][:3] + TOPOLOGIES["pipelines"] + TOPOLOGIES["experts"][
 
 @dataclass(frozen=True)
 class Length:
-    """Drills of one length of an iteration: seconds of it, of the good begin, of the drill; scrape interval."""
+    """Drills of one length: seconds of an iteration, until the fault, of the whole, between scrapes."""
 
     iteration: float
     since: float

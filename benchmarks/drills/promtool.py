@@ -57,7 +57,9 @@ def evaluate(
         out.writelines(f"            {series} {values}\n" for series, values in others)
         out.write("    promql_expr_test:\n")
         for step in range(1, int(until / interval) + 1):
-            out.write(f"      - {{expr: '{_FIRING}', eval_time: {_text(step * interval)}, exp_samples: []}}\n")
+            out.write(
+                f"      - {{expr: '{_FIRING}', eval_time: {_text(step * interval)}, exp_samples: []}}\n"
+            )
     command = [promtool, "test", "rules", str(file)]
     # Its heap is large and lives long: collecting it less often saves a third of the time.
     environment = {"GOGC": "400", **os.environ}

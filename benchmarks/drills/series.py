@@ -13,7 +13,6 @@ from itertools import groupby
 import numpy as np
 
 from argus.drill.fleet import KINDS
-from argus.drill.topology import Topology
 from benchmarks.drills.job import Job, Scrape
 from benchmarks.drills.windows import Floats
 
@@ -121,9 +120,7 @@ class Recording:
         coordinates = ", ".join(f'{key}="{who[key]}"' for key in ("dp", "tp", "pp", "cp", "ep"))
         constant = self._constant(known, offset)
         place = f'job="argus", instance="{self._instance(node)}", '
-        yield (
-            f'argus_rank_info{{{base}, node="{self._run_id}-n{node}", {coordinates}}}', constant.format(1)
-        )
+        yield (f'argus_rank_info{{{base}, node="{self._run_id}-n{node}", {coordinates}}}', constant.format(1))
         yield f"argus_world_size{{{base}}}", constant.format(topology.ranks)
         up = values("up")
         assert up is not None
