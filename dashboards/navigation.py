@@ -49,6 +49,7 @@ def variable(
     several: bool = False,
     regex: str = "",
     sort: int = core.SORT_ALPHA_ASC,
+    hide: int = core.SHOW,
 ) -> core.Template:
     """A variable whose values a query gives, anew with every time range; ``several`` adds All."""
     template = core.Template(
@@ -61,6 +62,7 @@ def variable(
         multi=several,
         regex=regex,
         sort=sort,
+        hide=hide,
     )
     if several:
         return chosen(template, ["All"], ["$__all"])

@@ -29,13 +29,31 @@ ROLE_VARIABLE = variable(
     "role", "Role", 'label_values(argus_rank_info{run_id="$run_id", rank="$rank"}, role)'
 )
 
+GROUPS = f'{R}, group_id=~"$groups"'
+GROUPS_VARIABLE = variable(
+    "groups",
+    "Its communicators",
+    'label_values(argus_collective_members{run_id="$run_id", rank="$rank"}, group_id)',
+    several=True,
+    hide=core.HIDE_VARIABLE,
+)
+"""So that a rank is compared within its own communicators without reading those of the whole run."""
+
 
 def page() -> Page:
     rank = Page(
         RANK,
         "ARGUS / rank",
         "One rank of a run against its peers, the ranks of the same role.",
-        [SOURCE_VARIABLE, RUN_VARIABLE, RANK_VARIABLE, ROLE_VARIABLE, FILTERS_VARIABLE, RUNBOOKS_VARIABLE],
+        [
+            SOURCE_VARIABLE,
+            RUN_VARIABLE,
+            RANK_VARIABLE,
+            ROLE_VARIABLE,
+            GROUPS_VARIABLE,
+            FILTERS_VARIABLE,
+            RUNBOOKS_VARIABLE,
+        ],
         others(RANK, run=True),
         events=f'{R}, rank=~"|$rank"',
     )
@@ -212,7 +230,7 @@ def _waiting() -> list[Draft]:
             "s",
             Query(
                 f"max by (op, group_id) ({mine} - on ({keys}) group_left () "
-                f"collective:argus_transfer_seconds:min{{{R}}})",
+                f"collective:argus_transfer_seconds:min{{{GROUPS}}})",
                 "{{op}} {{group_id}}",
             ),
             links=link,
@@ -224,8 +242,8 @@ def _waiting() -> list[Draft]:
             "s",
             Query(
                 f"max by (op, group_id) ({mine} - on ({keys}) group_left () "
-                f"(collective:argus_transfer_seconds:min{{{R}}} + on ({keys}) "
-                f"collective:argus_wait_seconds:median{{{R}}}))",
+                f"(collective:argus_transfer_seconds:min{{{GROUPS}}} + on ({keys}) "
+                f"collective:argus_wait_seconds:median{{{GROUPS}}}))",
                 "{{op}} {{group_id}}",
             ),
             zero=False,
