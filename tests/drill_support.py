@@ -45,7 +45,9 @@ def simulate(
     )  # fmt: skip
     simulation = Simulation(scrape_interval)
     for number in range(topology.nodes):
-        simulation.node().source = PlayerSource(player, number)
+        node = simulation.node()
+        node.source = PlayerSource(player, number)
+        node.gpus = player.gpus.of(topology.ranks_of_node(number))
     timeline = player.timeline()
 
     def play(timeline: Iterator[tuple[float, Action]]) -> None:

@@ -52,8 +52,9 @@ TOGETHER: dict[float, dict[str, Run]] = {
     2600.0: {"global-slowdown": Run("global-slowdown", Topology(dp=4, pp=1), since=2000.0)},
 }
 
-# Through real segments and exporters, one by one: what the array of all ranks does not hold (work).
+# Through real segments and exporters, one by one: what the array of all ranks does not hold (work, GPUs).
 ALONE: dict[str, dict[str, object]] = {
+    "overheated": {"topology": SMALL, "seconds": 420.0},
     "skewed-work": {"topology": SKEWED, "seconds": 480.0},
     "skewed-work-unknown": {"topology": SKEWED, "seconds": 480.0},
     "skewed-straggler": {"topology": SKEWED, "seconds": 480.0},

@@ -52,7 +52,7 @@ class Scraped:
 
 
 def make(**identity: Any) -> Any:
-    return anonymous(**identity, gpu_uuid=UUIDS[identity["rank"]])
+    return anonymous(**{**identity, "gpu_uuid": UUIDS[identity["rank"]]})
 
 
 def test_heat_is_evidence_and_errors_elsewhere_accuse_nobody(promtool: str, tmp_path: Path) -> None:

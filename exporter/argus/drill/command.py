@@ -242,7 +242,7 @@ def _served(address: str | None, player: Player) -> Iterator[None]:
 
     with tempfile.TemporaryDirectory(prefix="argus-drill-") as nothing:
         options = Options(addresses=(address,), segments=Path(nothing))
-        with Exporter(options, PlayerSource(player)) as exporter:
+        with Exporter(options, PlayerSource(player), gpus=player.gpus) as exporter:
             print(f"argus drill: serving {exporter.servers[0].url}", file=sys.stderr)
             yield
 

@@ -25,6 +25,7 @@ class Conditions:
         stalls: By host phase, (stages, lanes): seconds.
         links: For tp, cp, dp and ep, (stages, groups): factor on the transfer time.
         edges: (stages, lanes): factor on transfers to the next stage and back.
+        clocks: (stages, lanes): the GPU's clock as a share of the usual one; its cost is in ``compute``.
         units: By compute phase, (stages, lanes): units of work that ranks report for an iteration.
         data_dependent: Compute phases that the job marks so.
     """
@@ -39,5 +40,6 @@ class Conditions:
             group: np.ones((topology.pp, len(lanes))) for group, lanes in topology.lane_groups.items()
         }
         self.edges: Floats = np.ones(shape)
+        self.clocks: Floats = np.ones(shape)
         self.units: dict[str, Floats] = {}
         self.data_dependent: set[str] = set()

@@ -12,7 +12,7 @@ from typing import Literal, Protocol
 
 import numpy as np
 
-from argus.drill.conditions import Conditions
+from argus.drill.conditions import COMPUTE, Conditions
 from argus.drill.topology import Topology
 
 
@@ -46,6 +46,20 @@ class SlowRanks:
         for rank in self.ranks:
             for phase in self.phases:
                 conditions.compute[phase][self.topology.stage(rank), self.topology.lane(rank)] *= self.factor
+
+
+@dataclass(frozen=True)
+class Overheated:
+    """Heat holds these ranks' GPUs down: the clock falls, and all compute takes ``factor`` times as long."""
+
+    topology: Topology
+    ranks: tuple[int, ...]
+    factor: float
+
+    def apply(self, conditions: Conditions, moment: Moment) -> None:
+        SlowRanks(self.topology, self.ranks, COMPUTE, self.factor).apply(conditions, moment)
+        for rank in self.ranks:
+            conditions.clocks[self.topology.stage(rank), self.topology.lane(rank)] /= self.factor
 
 
 @dataclass(frozen=True)

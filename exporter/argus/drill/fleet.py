@@ -9,6 +9,7 @@ import numpy as np
 
 from argus._native import Segment
 from argus.drill.conditions import COMPUTE
+from argus.drill.gpus import uuid
 from argus.drill.timing import Channel, Iteration
 from argus.drill.topology import Topology
 
@@ -113,7 +114,9 @@ class Fleet:
         try:
             for rank in range(topology.ranks):
                 identity = topology.identity(rank)
-                segment = make(run_id=run_id, attempt=attempt, created=created, **identity)
+                segment = make(
+                    run_id=run_id, attempt=attempt, created=created, gpu_uuid=uuid(rank), **identity
+                )
                 self.ranks.append(FleetRank(topology, rank, segment))
         except BaseException:
             self.close()

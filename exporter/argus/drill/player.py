@@ -6,8 +6,10 @@ from collections.abc import Callable, Iterable, Iterator
 
 import numpy as np
 
+from argus.drill.conditions import Floats
 from argus.drill.faults import Moment, Stop, apply
 from argus.drill.fleet import Fleet, Make, anonymous
+from argus.drill.gpus import ModelledGpus
 from argus.drill.scenario import Drill
 from argus.drill.timing import Iteration, Model, Profile
 from argus.drill.topology import Topology
@@ -56,6 +58,7 @@ class Player:
         self.dead: dict[int, bytes] = {}
         """What dead ranks wrote last, by rank."""
         self.fleet = self._fleet()
+        self.gpus = ModelledGpus(topology.ranks)
 
     def _fleet(self) -> Fleet:
         created = round(self._at(self._clock) * _NS)
@@ -84,17 +87,24 @@ class Player:
 
     def _iteration(self) -> Iterator[tuple[float, Action]]:
         moment = Moment(self._clock, self.number, self._random)
-        iteration = self._model.iteration(apply(self._drill.faults, self._model.conditions(), moment))
+        conditions = apply(self._drill.faults, self._model.conditions(), moment)
+        iteration, clocks = self._model.iteration(conditions), conditions.clocks.reshape(-1)
         number, ends = self.number, iteration.end.reshape(-1)
         self.number += 1
         per_node = self.topology.per_node
         due = np.maximum.reduceat(ends, np.arange(0, len(ends), per_node))
         for node in np.argsort(due, kind="stable").tolist():
-            yield self._at(float(due[node])), self._feeding(number, iteration, node)
+            yield self._at(float(due[node])), self._feeding(number, iteration, clocks, node)
 
-    def _feeding(self, number: int, iteration: Iteration, node: int) -> Action:
+    def _feeding(self, number: int, iteration: Iteration, clocks: Floats, node: int) -> Action:
         ranks = self.topology.ranks_of_node(node)
-        return lambda: self.fleet.feed(number, iteration, ranks, self.start, self._speed)
+        seconds = (iteration.end - iteration.begin).reshape(-1) / self._speed
+
+        def feed() -> None:
+            self.fleet.feed(number, iteration, ranks, self.start, self._speed)
+            self.gpus.pass_time(ranks, clocks, seconds)
+
+        return feed
 
     def _stop(self, stop: Stop) -> Iterator[tuple[float, Action]]:
         now = self._clock

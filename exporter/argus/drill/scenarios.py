@@ -8,6 +8,7 @@ from argus.drill.faults import (
     AllSlow,
     Between,
     HostBound,
+    Overheated,
     SkewedWork,
     SlowRanks,
     SlowStage,
@@ -35,6 +36,16 @@ def healthy(settings: Settings) -> Drill:
 def straggler(settings: Settings) -> Drill:
     fault = SlowRanks(settings.topology, (settings.rank,), COMPUTE, settings.factor)
     return drill(settings, fault, Claim.of("ArgusComputeStraggler", rank=settings.rank))
+
+
+def overheated(settings: Settings) -> Drill:
+    fault = Overheated(settings.topology, (settings.rank,), settings.factor)
+    return drill(
+        settings,
+        fault,
+        Claim.of("ArgusComputeStraggler", rank=settings.rank),
+        Claim.of("ArgusGpuThrottled", rank=settings.rank),
+    )
 
 
 def bubble(settings: Settings) -> Drill:
@@ -189,6 +200,13 @@ SCENARIOS: dict[str, Scenario] = {
     for scenario in (
         Scenario("healthy", "Nothing is wrong.", "nobody is accused", healthy),
         Scenario("straggler", "One rank's GPU is slow in all compute.", "the rank", straggler),
+        Scenario(
+            "overheated",
+            "Heat holds one rank's GPU down.",
+            "the rank, and its GPU's heat as evidence",
+            overheated,
+            1.6,
+        ),
         Scenario(
             "masked-straggler",
             "A quarter of an expert group is slow in its mlp; its expert group and its pipelines wait, and "

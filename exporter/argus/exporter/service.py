@@ -17,7 +17,7 @@ from argus.exporter.flight.pages import FlightPages
 from argus.exporter.flight.receiver import Receiver
 from argus.exporter.flight.store import Store, default_directory
 from argus.exporter.lifecycle import RETENTION_S, FileSource
-from argus.exporter.registry import Registry
+from argus.exporter.registry import GpuSource, Registry
 from argus.exporter.sources import Rank, RankSource, merge
 from argus.exporter.stacks.dumper import SUFFIX, Dumper
 from argus.exporter.stacks.hang import LEAST_S, HangWatch
@@ -142,12 +142,13 @@ class Exporter:
     Args:
         options: How it runs.
         extra: Sources besides the files; of equal ranks theirs stand.
+        gpus: In the place of the node's own.
 
     Raises:
         AddressError, WebConfigError: The options can't be followed.
     """
 
-    def __init__(self, options: Options, *extra: RankSource) -> None:
+    def __init__(self, options: Options, *extra: RankSource, gpus: GpuSource | None = None) -> None:
         self.files = file_source(options)
         sources = (*extra, self.files)
         receiver = _receiver(options.snapshots, sources)
@@ -156,12 +157,12 @@ class Exporter:
         if options.dumps is not None and dumper is not None:
             self._hangs = HangWatch(partial(self._peek, extra), [dumper], options.dumps.least_s)
         reporters = [each for each in (receiver, dumper) if each is not None]
-        self._gpus = watch_gpus(options)
+        self._gpus = watch_gpus(options) if gpus is None else None
         self.registry = Registry(
             *sources,
             disabled=options.disabled,
             snapshots=lambda: (point for each in reporters for point in each.points()),
-            gpus=self._gpus,
+            gpus=gpus or self._gpus,
             version=__version__,
         )
         self._ready = threading.Event()
