@@ -24,8 +24,8 @@ BOTH_GROUPS = (
     "argus-l2-communicators", "argus-l2-communication", "argus-l2-wait", "argus-l2-link", "argus-l2-link-nodes",
 )  # fmt: skip
 
-SHARD = ("instance:argus_ranks:count", "ArgusExporterDown")
-"""Of the global groups: exporters are scraped by shards."""
+SHARD = ("instance:argus_ranks:count", "ArgusExporterDown", "rank:argus_slow_part:ratio")
+"""Of the global groups: exporters are scraped by shards, and ranks compared with their peers."""
 
 GLOBAL = (
     "run:argus_window_iteration_seconds:cv",
