@@ -75,27 +75,24 @@ def test_recompilations_are_a_phase_of_the_rank_that_compiles(ranks: list[dict[s
     assert culprit["kinds"]["jit_compile"] == "host"
     assert [number for number, took in enumerate(compiling) if took > 0.001] == COMPILED, "none at the start"
     assert "jit_compile" not in victim["kinds"] or max(victim["seconds"]["jit_compile"]) == 0
-    for number in COMPILED:
-        # The other rank waits in its gradients' reduction; the compiling one's forward is what it ever was.
-        assert victim["seconds"]["grad_sync"][number] > 0.5 * compiling[number]
-        assert culprit["seconds"]["forward"][number] < 0.5 * compiling[number]
+    # The other rank waits in its gradients' reduction; the compiling one's forward is what it ever was.
+    computing, waiting = culprit["seconds"]["forward"], victim["seconds"]["grad_sync"]
+    total = sum(compiling[number] for number in COMPILED)
+    assert sum(waiting[number] for number in COMPILED) > 0.5 * total
+    assert sum(computing[number] for number in COMPILED) < 0.5 * total
     assert (victim["stalls"], culprit["stalls"]) == (True, True)
 
 
 def test_the_rank_that_compiles_is_accused_and_nobody_else(
     ranks: list[dict[str, Any]], promtool: str, tmp_path: Path
 ) -> None:
-    """The compilations as measured, in slow motion: an iteration of 12 ms takes half a second."""
-    compute = {
-        phase: statistics.median(rank["seconds"][phase][number] for rank in ranks for number in range(3, 60))
-        for phase in ("forward", "backward", "optimizer")
-    }
-    slower = 0.5 / sum(compute.values())
-    compiling = ranks[1]["seconds"]["jit_compile"][3:]  # after the start
+    """The compilations as measured, in slow motion: the typical one takes as long as ten iterations."""
+    recorded = ranks[1]["seconds"]["jit_compile"][3:]  # after the start
+    slower = 5.0 / statistics.median(took for took in recorded if took)
 
     def work(rank: int, iteration: int, _start: float) -> dict[str, float]:
-        stall = compiling[iteration % len(compiling)] if rank == 1 else 0.0
-        return {phase: took * slower for phase, took in {**compute, "jit_compile": stall}.items()}
+        compiling = slower * recorded[iteration % len(recorded)] if rank == 1 else 0.0
+        return {"forward": 0.2, "backward": 0.3, "jit_compile": compiling}
 
     simulation = Simulation()
     simulation.job(work, 2)
@@ -131,11 +128,12 @@ def test_hooks_make_no_difference_to_graphs_and_survive_a_reset(
 
     without = frames()
     with tracer(tmp_path, monkeypatch):
-        for _ in range(4):
+        for _ in range(3):  # the job has started
             with argus.iteration():
-                assert frames() == without
-        compiling = seconds("jit_compile")
-        assert (compiling[:3], compiling[3] > 0) == ([0, 0, 0], True), "compilations of the start are a pause"
+                pass
+        with argus.iteration():
+            assert frames() == without
+        assert seconds("jit_compile")[-1] > 0
         handler = torch._dynamo.callback.callback_handler
         assert "run_start_callbacks" in vars(handler)
     assert "run_start_callbacks" not in vars(handler)
