@@ -34,6 +34,8 @@ class Job:
         topology: Its sizes.
         since: Seconds from its begin to the fault.
         seed: Of everything random.
+        profile: Its times.
+        speed: Divides all durations, for a test that can't wait.
     """
 
     run_id: str
@@ -42,6 +44,7 @@ class Job:
     since: float
     seed: int = 0
     profile: Profile = field(default_factory=Profile)
+    speed: float = 1.0
 
     @cached_property
     def drill(self) -> Drill:
@@ -63,7 +66,7 @@ class Job:
         return replace(truth, may=(*truth.may, *kernels))
 
     def timeline(self, until: float) -> list[Iteration]:
-        """All iterations that begin before ``until`` (s)."""
+        """All iterations that begin before ``until`` (s of the model)."""
         model = Model(self.topology, self.profile, self.seed)
         random = np.random.default_rng([self.seed, 1])
         iterations: list[Iteration] = []
@@ -86,7 +89,7 @@ class Node:
 
     def __init__(self, job: Job, iterations: list[Iteration], node: int) -> None:
         topology = job.topology
-        self._iterations, self._fed = iterations, 0
+        self._iterations, self._fed, self._speed = iterations, 0, job.speed
         self._ranks = [
             FleetRank(
                 topology, rank, anonymous(run_id=job.run_id, created=EPOCH_NS, **topology.identity(rank))
@@ -104,10 +107,10 @@ class Node:
 
     def families(self, now: float) -> list:
         """What the exporter collects at this time (s), later than all before."""
-        while self._fed < len(self._iterations) and self._due[self._fed] <= now:
+        while self._fed < len(self._iterations) and self._due[self._fed] <= now * self._speed:
             iteration = self._iterations[self._fed]
             for rank in self._ranks:
-                rank.feed(self._fed, iteration, EPOCH_NS / 1e9, 1.0, True)
+                rank.feed(self._fed, iteration, EPOCH_NS / 1e9, self._speed, True)
             self._beside.iterate(iteration)
             self._fed += 1
         return self._registry.collect(EPOCH_NS + round(now * 1e9))

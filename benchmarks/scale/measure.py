@@ -14,7 +14,6 @@ from pathlib import Path
 from typing import Any
 
 from argus.prometheus import Prometheus, QueryError
-from benchmarks.scale.pages import INTERVAL
 
 _SETTLING = 45.0
 """Seconds from the beginning in which nothing is measured: series are created only once."""
@@ -95,7 +94,7 @@ def observe(
     began, before = time.time(), {name: cpu_seconds(pid) for name, pid in processes.items()}
     appended = _appended(prometheus)
     while True:
-        _until(min(time.time() + 5, begin + seconds))
+        _until(min(time.time() + seconds / 48, begin + seconds))
         try:
             _rules(prometheus.client.rules(), known, seen)
             for alert in prometheus.client.alerts():
@@ -139,11 +138,11 @@ def _rules(groups: list[dict[str, Any]], known: dict[str, str], seen: Observatio
             known[name] = group["lastEvaluation"]
 
 
-def rule_figures(seen: Observation) -> dict[str, Any]:
-    """Seconds that rules take in an interval of 15 s, in all, by group, and the dearest of them."""
+def rule_figures(seen: Observation, interval: float) -> dict[str, Any]:
+    """Seconds that rules take in an interval of scrapes, in all, by group, and the dearest of them."""
     groups, rules = {}, []
     for (group, rule), times in seen.evaluations.items():
-        share = INTERVAL / seen.intervals[group]
+        share = interval / seen.intervals[group]
         typical = statistics.median(times)
         if rule:
             # Several rules may have one name: the list holds each once per evaluation.
@@ -155,16 +154,16 @@ def rule_figures(seen: Observation) -> dict[str, Any]:
                 "evaluations": len(times),
                 "seconds_median": round(typical, 4),
                 "seconds_worst": round(max(times), 4),
-                "seconds_per_15s": round(typical * share, 4),
+                "seconds_per_interval": round(typical * share, 4),
             }
-    total = sum(group["seconds_per_15s"] for group in groups.values())
+    total = sum(group["seconds_per_interval"] for group in groups.values())
     dearest = [
-        {"group": group, "rule": rule, "seconds_per_15s": round(seconds, 4)}
+        {"group": group, "rule": rule, "seconds_per_interval": round(seconds, 4)}
         for seconds, group, rule in sorted(rules, reverse=True)[:12]
     ]
     return {
-        "seconds_per_15s": round(total, 3),
-        "share_of_15s": round(total / INTERVAL, 4),
-        "groups": dict(sorted(groups.items(), key=lambda item: -item[1]["seconds_per_15s"])),
+        "seconds_per_interval": round(total, 3),
+        "share_of_interval": round(total / interval, 4),
+        "groups": dict(sorted(groups.items(), key=lambda item: -item[1]["seconds_per_interval"])),
         "dearest": dearest,
     }

@@ -18,8 +18,6 @@ from argus.exporter.exposition.negotiate import OPENMETRICS, PROTOBUF, Format
 from benchmarks.scale.job import Job, Node
 
 FORMATS: dict[str, Format] = {"text": OPENMETRICS, "protobuf": PROTOBUF}
-INTERVAL = 15.0
-"""Seconds between scrapes."""
 
 
 @dataclass(frozen=True)
@@ -48,12 +46,14 @@ class Book:
         path: The file.
         index: (targets, scrapes, 2): where a page begins in it, and its length.
         offsets: (targets,): seconds from the beginning to a target's first scrape.
+        interval: Seconds between its scrapes.
         content_type: Of all pages.
     """
 
     path: Path
     index: np.ndarray
     offsets: np.ndarray
+    interval: float
     content_type: str
 
     @property
@@ -61,7 +61,7 @@ class Book:
         return self.index.shape[1]
 
 
-_Work = tuple[list[Job], list[list[Iteration]], list[Target], np.ndarray, int, Format]
+_Work = tuple[Sequence[Job], list[list[Iteration]], list[Target], np.ndarray, Format]
 _work: _Work | None = None
 """What the worker processes inherit by forking."""
 
@@ -69,23 +69,23 @@ _work: _Work | None = None
 def _render(number: int) -> list[bytes]:
     """All pages of one target."""
     assert _work is not None
-    jobs, timelines, everyone, offsets, scrapes, format_ = _work
+    jobs, timelines, everyone, moments, format_ = _work
     target = everyone[number]
     node = Node(jobs[target.job], timelines[target.job], target.node)
     try:
-        moments = offsets[number] + INTERVAL * np.arange(scrapes)
         return [
             gzip.compress(format_.encode(node.families(float(now)), Classic.ITERATIONS), 6, mtime=0)
-            for now in moments
+            for now in moments[number]
         ]
     finally:
         node.close()
 
 
 def render(
-    jobs: list[Job],
+    jobs: Sequence[Job],
     offsets: np.ndarray,
     scrapes: int,
+    interval: float,
     format_: Format,
     path: Path,
     progress: Callable[[str], None] = lambda text: None,
@@ -96,6 +96,7 @@ def render(
         jobs: What is served.
         offsets: (targets,): seconds from the beginning to each target's first scrape.
         scrapes: How many pages of each target.
+        interval: Seconds between two of them.
         format_: Their format.
         path: The file.
         progress: Told how far it is.
@@ -103,8 +104,9 @@ def render(
     global _work
     everyone = targets(jobs)
     progress("computing the jobs' iterations")
-    timelines = [job.timeline(scrapes * INTERVAL) for job in jobs]
-    _work = (jobs, timelines, everyone, offsets, scrapes, format_)
+    timelines = [job.timeline(scrapes * interval * job.speed) for job in jobs]
+    moments = offsets[:, None] + interval * np.arange(scrapes)
+    _work = (jobs, timelines, everyone, moments, format_)
     index = np.zeros((len(everyone), scrapes, 2), np.int64)
     try:
         with path.open("wb") as file, multiprocessing.get_context("fork").Pool(os.cpu_count()) as pool:
@@ -113,7 +115,7 @@ def render(
                 progress(f"rendering the pages of {number + 1} of {len(everyone)} nodes")
     finally:
         _work = None
-    return Book(path, index, offsets, format_.content_type)
+    return Book(path, index, offsets, interval, format_.content_type)
 
 
 def _append(file: BinaryIO, index: np.ndarray, pages: list[bytes]) -> None:

@@ -12,7 +12,7 @@ from dataclasses import dataclass
 
 import numpy as np
 
-from benchmarks.scale.pages import INTERVAL, Book
+from benchmarks.scale.pages import Book
 
 _EMPTY = b"HTTP/1.1 200 OK\r\nContent-Type: text/plain; version=0.0.4\r\nContent-Length: 0\r\n\r\n"
 _NOT_FOUND = b"HTTP/1.1 404 Not Found\r\nContent-Length: 0\r\n\r\n"
@@ -49,7 +49,7 @@ class _Pages:
         show = self._show
         if show is None:
             return _EMPTY
-        number = round((now - show.begin - show.book.offsets[target]) / INTERVAL)
+        number = round((now - show.begin - show.book.offsets[target]) / show.book.interval)
         if not 0 <= number < len(show.order):
             return _EMPTY
         start, length = show.book.index[target, show.order[number]].tolist()
