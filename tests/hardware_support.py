@@ -14,7 +14,11 @@ from typing import Any
 import pytest
 
 STANDIN = Path(__file__).resolve().parent / "standin"
-_SOURCES = {"libnvidia-ml.so.1": "nvml.c", "libcuda.so.1": "cuda_device.c"}
+_SOURCES = {
+    "libnvidia-ml.so.1": ("nvml.c",),
+    "libcuda.so.1": ("cuda_device.c",),
+    "new-libcuda.so.1": ("cuda_device.c", "-DSTANDIN_NEW"),
+}
 
 UUIDS = [f"GPU-00000000-0000-0000-0000-{number:012}" for number in range(8)]
 """Of the stand-in's GPUs; their PCI addresses are 0000:3a:00.0 and on."""
@@ -28,8 +32,9 @@ def libraries() -> Path:
     out = Path(tempfile.mkdtemp(prefix="argus-nvidia-"))
     atexit.register(shutil.rmtree, out, ignore_errors=True)
     flags = ["-std=c11", "-O2", "-fPIC", "-shared", "-Wall", "-Wextra", "-Werror", "-lpthread"]
-    for soname, source in _SOURCES.items():
-        command = ["gcc", str(STANDIN / source), *flags, f"-Wl,-soname,{soname}", "-o", str(out / soname)]
+    for name, (source, *more) in _SOURCES.items():
+        soname = f"-Wl,-soname,{name.removeprefix('new-')}"
+        command = ["gcc", str(STANDIN / source), *flags, *more, soname, "-o", str(out / name)]
         done = subprocess.run(command, capture_output=True, text=True, timeout=120, check=False)
         assert done.returncode == 0, done.stderr
     return out

@@ -332,6 +332,7 @@ print(cuda.standin_init_calls() if cuda is not None else 0)
     [
         ("absent", ("", "")),
         ("started", ("GPU-00000000-0000-0000-0000-000000000002", "0000:3c:00.0")),
+        ("new", ("GPU-00000000-0000-0000-0000-000000000002", "0000:3c:00.0")),
         ("other thread", ("GPU-00000000-0000-0000-0000-000000000002", "0000:3c:00.0")),
         ("mig", ("MIG-4d000000-0000-0000-0000-000000000002", "0000:3c:00.0")),
     ],
@@ -339,8 +340,9 @@ print(cuda.standin_init_calls() if cuda is not None else 0)
 def test_a_rank_tells_its_gpu_once_cuda_is_in_use_and_never_starts_it(
     tmp_path: Path, case: str, expected: tuple[str, str]
 ) -> None:
+    cuda = libraries() / ("new-libcuda.so.1" if case == "new" else "libcuda.so.1")
     result = subprocess.run(
-        [sys.executable, "-c", RANK, case, str(libraries() / "libcuda.so.1")],
+        [sys.executable, "-c", RANK, case, str(cuda)],
         env=environment(tmp_path), capture_output=True, text=True, timeout=60, check=False,
     )  # fmt: skip
     assert result.stdout.splitlines() == ["('', '')", str(expected), "0"], result.stderr

@@ -48,7 +48,9 @@ static int uuid(unsigned char *bytes, int device, unsigned char first) {
     return 0;
 }
 
+#ifndef STANDIN_NEW /* a driver may have dropped the first version of the call */
 int cuDeviceGetUuid(unsigned char *bytes, int device) { return uuid(bytes, device, 0); }
+#endif
 int cuDeviceGetUuid_v2(unsigned char *bytes, int device) { return uuid(bytes, device, is_mig ? 0x4d : 0); }
 
 int cuDeviceGetPCIBusId(char *text, int length, int device) {

@@ -57,16 +57,16 @@ def _is_used(ctypes: Any, cuda: Any, device: int) -> bool:
 
 
 def _names(ctypes: Any, cuda: Any, device: int) -> Gpu | None:
-    uuid = _uuid(ctypes, cuda.cuDeviceGetUuid, device)
     # The second version of the call gives a MIG instance's own, the first that of the whole GPU.
-    own = _uuid(ctypes, cuda.cuDeviceGetUuid_v2, device) if hasattr(cuda, "cuDeviceGetUuid_v2") else None
+    whole = _uuid(ctypes, getattr(cuda, "cuDeviceGetUuid", None), device)
+    own = _uuid(ctypes, getattr(cuda, "cuDeviceGetUuid_v2", None), device) or whole
     address = ctypes.create_string_buffer(32)
     known = cuda.cuDeviceGetPCIBusId(address, len(address), device) == 0
-    name = f"MIG-{own}" if own not in (None, uuid) else f"GPU-{uuid}" if uuid else ""
+    name = f"{'GPU' if whole in (None, own) else 'MIG'}-{own}" if own else ""
     place = address.value.decode("ascii", "replace").lower() if known else ""
     return Gpu(name, place) if name or place else None
 
 
 def _uuid(ctypes: Any, call: Any, device: int) -> str | None:
     raw = ctypes.create_string_buffer(16)
-    return str(UUID(bytes=raw.raw)) if call(raw, device) == 0 else None
+    return str(UUID(bytes=raw.raw)) if call is not None and call(raw, device) == 0 else None
