@@ -26,6 +26,7 @@ SANITIZED_TESTS = [
     "test_nvtx.py",
     "test_nvtx_life.py",
     "test_nvtx_rules.py",
+    "test_stalls.py",
     "test_tracer_accounting.py",
     "test_tracer_decorators.py",
     "test_tracer_iterations.py",
@@ -36,6 +37,7 @@ SUPPORT = [
     "native_support.py",
     "nvtx_caller.c",
     "nvtx_support.py",
+    "stalls_support.py",
     "traces_support.py",
     "data/kernel_names.txt",
 ]

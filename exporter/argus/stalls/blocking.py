@@ -42,7 +42,8 @@ DISTRIBUTED_CHECKPOINT = Blocking(
     ("save", "async_save", "load", "save_state_dict", "load_state_dict"),
 )
 
-SAFETENSORS = Blocking(("safetensors.torch",), ("save_file", "save_model"))
+SAFETENSORS = Blocking(("safetensors.torch",), ("save_model", "save_file", "serialize_file"))
+"""The last one writes, and is called even by a ``save_file`` that somebody took from here earlier."""
 
 PROCESS_GROUPS = Blocking(
     ("torch.distributed", "torch.distributed.distributed_c10d", "torch.distributed.device_mesh"),
