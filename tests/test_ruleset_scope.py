@@ -111,8 +111,9 @@ def test_two_clusters_with_a_run_of_the_same_name_stay_apart(promtool: str, tmp_
                         },
                         "exp_annotations": {
                             "summary": "Rank 2 of run r is slow in phase mlp: 2.00 times its peers",
-                            "description": "Rank 2 on node east-node2 (role pp0) needs 2.00 times as long "
-                            "for phase mlp as its peers, even in its fastest recent iteration: 2s against 1s. "
+                            "description": "Rank 2 on node east-node2 (role pp0) needs 2.00 times "
+                            "as long for phase mlp as its peers, even in its fastest recent "
+                            "iteration: 2s against 1s. "
                             "It was compared with the ranks of its role, 4 with itself.",
                             "runbook_url": "https://runbooks.example/ArgusComputeStraggler.md",
                             "dashboard_url": "https://grafana.example/d/argus-rank?"

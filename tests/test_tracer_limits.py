@@ -163,7 +163,7 @@ def test_closing_the_segment_stops_the_tracer() -> None:
 def test_wrong_arguments() -> None:
     for call in (
         lambda: argus.phase(),  # type: ignore[call-arg]
-        lambda: argus.phase("a", "host", "b"),  # type: ignore[call-arg]
+        lambda: argus.phase("a", "host", True, "b"),  # type: ignore[call-arg]
         lambda: argus.phase("a", colour="red"),  # type: ignore[call-arg]
         lambda: argus.phase("a", name="b"),  # type: ignore[misc]
         lambda: argus.collective(),  # type: ignore[call-arg]

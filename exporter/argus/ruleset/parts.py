@@ -21,8 +21,12 @@ GLOBAL_GROUPS = ("argus-liveness", "argus-hang", "argus-l2-pipeline")
 """Of these a shard evaluates nothing but what ``BOTH`` and ``SHARD`` name."""
 
 BOTH_GROUPS = (
-    "argus-l2-communicators", "argus-l2-communication", "argus-l2-wait", "argus-l2-link", "argus-l2-link-nodes",
-)  # fmt: skip
+    "argus-l2-communicators",
+    "argus-l2-communication",
+    "argus-l2-wait",
+    "argus-l2-link",
+    "argus-l2-link-nodes",
+)
 
 SHARD = ("instance:argus_ranks:count", "ArgusExporterDown", "rank:argus_slow_part:ratio")
 """Of the global groups: exporters are scraped by shards, and ranks compared with their peers."""
