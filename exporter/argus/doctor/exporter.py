@@ -45,7 +45,7 @@ def fetch(url: str) -> list[Series]:
         answer.raise_for_status()
         families = list(text_string_to_metric_families(answer.text))
     except (requests.RequestException, ValueError) as error:
-        raise NoAnswerError(_reason(error)) from None
+        raise NoAnswerError(reason(error)) from None
     return [
         Series(sample.name, dict(sample.labels), sample.value)
         for family in families
@@ -59,7 +59,8 @@ def page(url: str) -> str:
     return url if url.split("://", 1)[1].rstrip("/").count("/") else url.rstrip("/") + "/metrics"
 
 
-def _reason(error: Exception) -> str:
+def reason(error: BaseException) -> str:
+    """Why a request failed, in words."""
     if isinstance(error, requests.ConnectionError):
         return "nobody answers there"
     if isinstance(error, requests.Timeout):

@@ -8,7 +8,7 @@ from typing import Any
 import requests
 
 from argus import catalogue, ruleset
-from argus.doctor.exporter import NoAnswerError, fetch
+from argus.doctor.exporter import NoAnswerError, fetch, reason
 from argus.doctor.finding import Finding, note, ok, problem
 from argus.prometheus.client import Client, QueryError
 
@@ -36,7 +36,10 @@ def prometheus(url: str, exporter_url: str) -> Iterator[Finding]:
         if not client.alertmanagers():
             yield note("it delivers alerts to no Alertmanager", "see alerting: in examples/prometheus.yml")
     except QueryError as error:
-        yield problem(f"{error}", "check the address and the network; it must be Prometheus's own")
+        said = reason(error.__cause__) if error.__cause__ else str(error)
+        yield problem(
+            f"{client.url}: {said}", "check the address and the network; it must be Prometheus's own"
+        )
     finally:
         client.close()
 
@@ -164,7 +167,7 @@ def alertmanager(url: str) -> Iterator[Finding]:
         status = answer.json()
         version, cluster = status["versionInfo"]["version"], status["cluster"]["status"]
     except (requests.RequestException, ValueError, KeyError, TypeError) as error:
-        yield problem(f"{base}: {error}", "check the address; it must be Alertmanager's own")
+        yield problem(f"{base}: {reason(error)}", "check the address; it must be Alertmanager's own")
         return
     told = f"{base} answers, Alertmanager {version}, cluster {cluster}"
     yield ok(told) if cluster in ("ready", "disabled") else note(told, "its peers do not find each other")
