@@ -14,6 +14,7 @@ import pytest
 import yaml
 
 from argus import catalogue, ruleset
+from argus.cli import main
 
 ROOT = Path(__file__).parent.parent
 FOLDER = ROOT / "dashboards" / "json"
@@ -206,6 +207,32 @@ def test_runbooks_are_where_the_rules_look_for_them() -> None:
     for dashboard in DASHBOARDS.values():
         (variable,) = (v for v in dashboard["templating"]["list"] if v["name"] == "runbooks")
         assert variable["query"] == variable["current"]["value"] == ruleset.RUNBOOK_BASE
+
+
+def test_the_command_writes_them_with_links_that_lead_to_the_readers_runbooks(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    base = 'https://wiki/a"b/'
+    assert main(["dashboards", "--output", str(tmp_path / "new"), "--runbook-base", base]) == 0
+    assert "wrote 6 files" in capsys.readouterr().err
+    for path in (tmp_path / "new").iterdir():
+        dashboard = json.loads(path.read_text("utf-8"))
+        (variable,) = (v for v in dashboard["templating"]["list"] if v["name"] == "runbooks")
+        assert variable["query"] == variable["current"]["value"] == variable["current"]["text"] == base[:-1]
+        variable["query"] = variable["current"]["value"] = variable["current"]["text"] = ruleset.RUNBOOK_BASE
+        assert dashboard == DASHBOARDS[path.stem]
+
+
+def test_the_command_lists_them_and_says_what_it_can_not_do(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    assert main(["dashboards", "--list"]) == 0
+    assert {line.split()[0] for line in capsys.readouterr().out.splitlines()} == set(DASHBOARDS)
+    assert main(["dashboards"]) == 2
+    assert "--output DIR" in capsys.readouterr().err
+    (tmp_path / "file").touch()
+    assert main(["dashboards", "--output", str(tmp_path / "file")]) == 2
+    assert "file" in capsys.readouterr().err
 
 
 def test_provisioning_names_what_there_is() -> None:

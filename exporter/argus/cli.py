@@ -31,6 +31,7 @@ COMMANDS = {
     "trace": ("argus.flight.command", "write what ranks did last as a trace for Perfetto"),
     "stacks": ("argus.stacks.command", "show where a rank's Python threads were in the last minutes"),
     "rules": ("argus.rules_command", "list or render the recording and alerting rules"),
+    "dashboards": ("argus.dashboards_command", "write the Grafana dashboards"),
     "report": ("argus.report.command", "write a page about a run: who slows it, since when, at what cost"),
     "doctor": ("argus.doctor.command", "check what ranks and nodes need, and say what to do"),
     "drill": ("argus.drill.command", "play a modelled job with a known fault, to rehearse your alerting"),
