@@ -15,7 +15,7 @@ BIN := $(VENV)/bin
 INSTALLED := $(VENV)/.installed
 NATIVE := $(wildcard native/*.c native/*.h native/nvtx/* native/kernels/*)
 
-.PHONY: help demo test lint format dashboards reference bench bench-gpu bench-accuracy bench-healthy setup prometheus prometheus-versions clean
+.PHONY: help demo test lint format dashboards reference bench bench-gpu bench-scale bench-accuracy bench-healthy setup prometheus prometheus-versions clean
 
 help: ## Show this list
 	@grep -hE '^[a-z-]+:.*##' $(MAKEFILE_LIST) | sed -E 's/:.*## /\t/' | expand -t 22
@@ -49,6 +49,9 @@ bench-gpu: $(INSTALLED) ## Measure a training step on a GPU, and whether device 
 
 bench-accuracy: $(INSTALLED) prometheus ## Judge 223 drills by the shipped rules and by the plain method
 	$(BIN)/python -m benchmarks.accuracy $(ARGS)
+
+bench-scale: $(INSTALLED) prometheus prometheus-versions ## Measure 12,960 ranks in front of one Prometheus (15 min)
+	$(BIN)/python -m benchmarks.scale $(ARGS)
 
 bench-healthy: $(INSTALLED) prometheus ## Judge a day of 1,024 healthy ranks (ARGS="--hours 2" for less)
 	$(BIN)/python -m benchmarks.healthy $(ARGS)

@@ -6,14 +6,14 @@ import re
 from pathlib import Path
 
 import yaml
+from benchmarks.scale.bench import LEAN, Plan, measure
+from benchmarks.scale.job import Job
+from benchmarks.scale.report import report
 
 from argus import ruleset
 from argus.drill.timing import Profile
 from argus.drill.topology import Topology
 from argus.progress import Progress
-from benchmarks.scale.bench import LEAN, Plan, measure
-from benchmarks.scale.job import Job
-from benchmarks.scale.report import report
 
 ROOT = Path(__file__).parent.parent
 SPEED = 15.0
@@ -38,7 +38,7 @@ def test_a_toy_job_is_scraped_and_judged(prometheus_binary: Path, tmp_path: Path
     # With everything on, but for what was dropped.
     assert 150 < figures["series_per_rank"] < 400
     groups = {group["name"] for text in ruleset.load().values() for group in yaml.safe_load(text)["groups"]}
-    # In eight seconds those seen every fourth second have been evaluated twice, the first of which does not count.
+    # Groups of every fourth second are evaluated but twice, and the first evaluation does not count.
     assert len(figures["rules"]["groups"]) > len(groups) / 2
     assert set(figures["rules"]["groups"]) <= groups
     assert 0 < figures["rules"]["share_of_interval"] < 1

@@ -12,6 +12,7 @@ from __future__ import annotations
 
 import argparse
 import json
+import os
 import sys
 import tempfile
 from contextlib import nullcontext
@@ -20,6 +21,7 @@ from pathlib import Path
 
 from argus.drill.topology import Topology
 from argus.progress import Progress
+from argus.prometheus import binary_version
 from argus.ruleset import NATIVE_INTERVAL as INTERVAL
 from benchmarks.__main__ import RESULTS, machine
 from benchmarks.scale.bench import Plan, measure
@@ -29,6 +31,13 @@ from benchmarks.scale.report import report
 
 SCENARIO = "masked-straggler"
 SMALL = Topology(dp=8, pp=4, ep=4)
+
+
+def newest() -> Path | None:
+    """The newest Prometheus that ``make setup`` has fetched; None: none."""
+    here = Path(__file__).parents[2] / "build" / "prometheus"
+    folder = Path(os.environ.get("ARGUS_PROMETHEUS_VERSIONS", here))
+    return max(folder.glob("*/prometheus"), key=binary_version, default=None)
 
 
 def plan_of(args: argparse.Namespace) -> Plan:
@@ -47,7 +56,7 @@ def plan_of(args: argparse.Namespace) -> Plan:
         format=args.format,
         lean=args.lean,
         ingestion=not args.no_ingestion,
-        binary=args.prometheus,
+        binary=args.prometheus or newest(),
     )
 
 
@@ -75,7 +84,7 @@ def parse(argv: list[str] | None = None) -> argparse.Namespace:
     )  # fmt: skip
     how.add_argument("--lean", action="store_true", help="drop series that no rule reads (docs/scale.md)")
     how.add_argument("--no-ingestion", action="store_true", help="leave the run without rules out")
-    how.add_argument("--prometheus", type=Path, help="its binary ($ARGUS_PROMETHEUS, or on PATH)")
+    how.add_argument("--prometheus", type=Path, help="its binary (the newest that make setup has fetched)")
     how.add_argument("--keep", type=Path, metavar="DIR", help="leave pages and Prometheus's data here")
     how.add_argument("--output", type=Path, default=RESULTS / "scale.json", help="(%(default)s)")
     how.add_argument("--quiet", action="store_true", help="no progress on stderr")
