@@ -319,13 +319,12 @@ static void *run(void *Py_UNUSED(unused)) {
 
 /* The program's signals are for its own threads; faults stay here (guard.h). */
 static int start_thread(void) {
+    static const int faults[] = {SIGBUS, SIGSEGV, SIGFPE, SIGILL, SIGTRAP, SIGSYS};
     sigset_t all, before;
     pthread_attr_t attributes;
     sigfillset(&all);
-    sigdelset(&all, SIGBUS);
-    sigdelset(&all, SIGSEGV);
-    sigdelset(&all, SIGFPE);
-    sigdelset(&all, SIGILL);
+    for (size_t i = 0; i < sizeof faults / sizeof *faults; i++)
+        sigdelset(&all, faults[i]);
     pthread_attr_init(&attributes);
     pthread_attr_setstacksize(&attributes, STACK_BYTES);
     pthread_sigmask(SIG_SETMASK, &all, &before);
@@ -339,6 +338,7 @@ static void forget_in_child(void) {
     s.segment = NULL;
     s.source = NULL;
     s.joinable = 0;
+    s.pending = 0;
 }
 
 /* ---- life ---- */
