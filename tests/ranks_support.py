@@ -6,43 +6,71 @@ import os
 import socket
 import subprocess
 import sys
+import tempfile
+import time
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
+from pathlib import Path
 
 TIMEOUT_S = 180
 
 
-@contextmanager
-def ranks(command: Sequence[str], **environment: str) -> Iterator[list[subprocess.Popen[str]]]:
-    """Ranks 0 and 1 of ``python COMMAND``, killed at the end if they still run."""
-    with socket.socket() as probe:
-        probe.bind(("127.0.0.1", 0))
-        port = probe.getsockname()[1]
-    processes = [
-        subprocess.Popen(
-            [sys.executable, *command],
-            env={
-                **os.environ, "OMP_NUM_THREADS": "1", "GLOO_SOCKET_IFNAME": "lo", "PYTHONWARNINGS": "ignore",
-                "RANK": str(rank), "LOCAL_RANK": str(rank), "WORLD_SIZE": "2", "LOCAL_WORLD_SIZE": "2",
-                "MASTER_ADDR": "127.0.0.1", "MASTER_PORT": str(port), **environment,
-            },
-            stderr=subprocess.PIPE,
-            text=True,
-        )
-        for rank in (0, 1)
-    ]  # fmt: skip
-    try:
-        yield processes
-    finally:
-        for process in processes:
+class Ranks:
+    """Ranks 0 and 1 of ``python COMMAND``."""
+
+    def __init__(self, command: Sequence[str], environment: dict[str, str]) -> None:
+        with socket.socket() as probe:
+            probe.bind(("127.0.0.1", 0))
+            port = probe.getsockname()[1]
+        common = {
+            **os.environ, "OMP_NUM_THREADS": "1", "GLOO_SOCKET_IFNAME": "lo", "PYTHONWARNINGS": "ignore",
+            "WORLD_SIZE": "2", "LOCAL_WORLD_SIZE": "2", "MASTER_ADDR": "127.0.0.1", "MASTER_PORT": str(port),
+            **environment,
+        }  # fmt: skip
+        self._folder = tempfile.TemporaryDirectory()
+        self._logs = [Path(self._folder.name, f"rank{rank}") for rank in (0, 1)]
+        self._processes = []
+        for rank, path in enumerate(self._logs):
+            with path.open("wb") as log:
+                environment = {**common, "RANK": str(rank), "LOCAL_RANK": str(rank)}
+                self._processes.append(
+                    subprocess.Popen([sys.executable, *command], env=environment, stderr=log)
+                )
+
+    @property
+    def log(self) -> str:
+        """What both wrote to standard error."""
+        return "".join(path.read_text() for path in self._logs)
+
+    def join(self, timeout: float = TIMEOUT_S) -> None:
+        """Wait for the good end of both; one that fails is not waited for by the test of the other."""
+        deadline = time.monotonic() + timeout
+        while any(process.poll() is None for process in self._processes):
+            failed = any(process.returncode for process in self._processes)
+            assert not failed, self.log[-8000:]
+            assert time.monotonic() < deadline, f"the job did not end: {self.log[-8000:]}"
+            time.sleep(0.05)
+        assert not any(process.returncode for process in self._processes), self.log[-8000:]
+
+    def kill(self) -> None:
+        for process in self._processes:
             process.kill()
-            process.communicate()
+            process.wait()
+        self._folder.cleanup()
+
+
+@contextmanager
+def ranks(command: Sequence[str], **environment: str) -> Iterator[Ranks]:
+    """Run a job of two ranks, killed at the end if it still runs."""
+    running = Ranks(command, environment)
+    try:
+        yield running
+    finally:
+        running.kill()
 
 
 def run_ranks(command: Sequence[str], **environment: str) -> str:
     """Run them to their good end; what they wrote to standard error."""
-    with ranks(command, **environment) as processes:
-        errors = [process.communicate(timeout=TIMEOUT_S)[1] for process in processes]
-        for process, error in zip(processes, errors, strict=True):
-            assert process.returncode == 0, error[-4000:]
-    return "".join(errors)
+    with ranks(command, **environment) as running:
+        running.join()
+        return running.log

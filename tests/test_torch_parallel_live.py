@@ -50,10 +50,8 @@ def folder(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Path]:
         yield base
         for kind in ("fsdp", "pipeline"):
             (base / kind / "stop").touch()
-        for processes in running:
-            for process in processes:
-                _, errors = process.communicate(timeout=60)
-                assert process.returncode == 0, errors[-4000:]
+        for job in running:
+            job.join()
 
 
 def states(base: Path, run: str) -> list[RankState]:

@@ -24,7 +24,7 @@ from torch import Tensor, distributed
 
 import argus
 from argus._native import monotonic_ns
-from argus.torch.communicators import Communicator, Communicators
+from argus.torch.communicators import Communicator, Communicators, Group
 from argus.torch.compiler import is_compiling, leave_alone
 from argus.torch.sequences import Watch, watch
 
@@ -59,34 +59,42 @@ OPERATIONS = {
 """Methods of ``ProcessGroup`` by torch 2.2 to 2.13, and the operations that they are."""
 
 _PAIRWISE = ("send", "recv")
-"""With a peer, and so a communicator of two; torch calls them with tensors, the peer's rank in the
-group, and a tag. Only what is received from anybody lacks the peer: it is just a wait."""
+_WITH_PEER = 3
+"""Operations of a communicator of two; torch calls them with tensors, the peer's rank in the group,
+and a tag. What is received from anybody lacks the peer."""
 FUNCTIONAL_WAIT = "wait_tensor"
 """Phase of waiting for functional collectives: the operator does not know for which."""
 
 _AT_ONCE_NS = 1_000_000
 """Who waits this soon after enqueuing saw the whole operation; later it may have gone on
-unseen, so that its time would be too short.  A wait follows a blocking call in about 10 µs."""
+unseen, so that its time would be too short.  Torch says of most operations whether their
+caller waits at once; this is for the others."""
 
 
 class _Pending:
     """An operation that was enqueued and is not known to be done."""
 
-    __slots__ = ("bytes", "communicator", "done", "enqueued_ns", "op", "sequence")
+    __slots__ = ("at_once", "bytes", "communicator", "done", "enqueued_ns", "group", "op", "sequence")
 
-    def __init__(self, op: str, communicator: Communicator | None, bytes: int) -> None:
-        self.op, self.communicator, self.bytes = op, communicator, bytes
+    def __init__(self, op: str, group: Group, bytes: int, at_once: bool) -> None:
+        self.op, self.group, self.bytes, self.at_once = op, group, bytes, at_once
+        self.communicator: Communicator | None = None
         self.sequence = 0
         self.enqueued_ns = monotonic_ns()
         self.done = False
+
+    def among(self, communicator: Communicator | None) -> None:
+        """Count it; None where nobody knows."""
+        self.communicator = communicator
         if communicator is not None:
-            communicator.op = op
+            communicator.op = self.op
             communicator.enqueued = self.sequence = communicator.enqueued + 1
 
     def block(self) -> Any:
         """What the wait is for the tracer."""
         to = self.communicator
-        if to is None or monotonic_ns() - self.enqueued_ns > _AT_ONCE_NS:
+        at_once = self.at_once or monotonic_ns() - self.enqueued_ns <= _AT_ONCE_NS
+        if to is None or not at_once:
             return argus.phase(self.op, "communication")
         return argus.collective(
             self.op, to.group, to.group_id, self.bytes, to.members,
@@ -99,13 +107,22 @@ class _Pending:
             self.communicator.completed = max(self.communicator.completed, self.sequence)
 
 
+class _Reference(weakref.ref[Any]):
+    """A work that somebody else keeps alive."""
+
+    __slots__ = ("identity", "pending")
+    identity: int
+    pending: _Pending
+
+
 class Collectives:
     """Catches the collectives of this process."""
 
     def __init__(self) -> None:
         self.communicators = Communicators()
         self.off = False
-        self._pending: weakref.WeakKeyDictionary[Any, _Pending] = weakref.WeakKeyDictionary()
+        # By identity; a dictionary of weak keys could not be listed while others are added.
+        self._pending: dict[int, _Reference] = {}
         self._undo: list[Callable[[], None]] = []
 
     def catch(self) -> None:
@@ -160,25 +177,49 @@ class Collectives:
         group = self.communicators.group(process_group)
         if group is None:
             return
-        communicator: Communicator | None = group.communicator
-        if op in _PAIRWISE:
-            communicator = self.communicators.pair(group, args[1]) if len(args) == 3 else None
-        self._pending[work] = _Pending(op, communicator, _payload((*args[:2], *kwargs.values())))
+        options = kwargs.get("opts", args[-1] if args else None)
+        at_once = not getattr(options, "asyncOp", True)
+        pending = _Pending(op, group, _payload((*args[:2], *kwargs.values())), at_once)
+        if op not in _PAIRWISE:
+            pending.among(group.communicator)
+        elif len(args) == _WITH_PEER:
+            pending.among(self.communicators.pair(group, args[1]))
+        reference = _Reference(work, self._forget)
+        reference.identity, reference.pending = id(work), pending
+        self._pending[id(work)] = reference
 
     def _waiting(self) -> Callable[..., Any]:
         original = distributed.Work.wait
 
         @functools.wraps(original)
         def wait(work: Any, *args: Any, **kwargs: Any) -> Any:
-            pending = None if self.off or is_compiling() else self._pending.get(work)
+            pending = None if self.off or is_compiling() else self._find(work)
             if pending is None or pending.done:
                 return original(work, *args, **kwargs)
             with pending.block():
                 result = original(work, *args, **kwargs)
-            pending.complete()
+            try:
+                self._waited(work, pending)
+            except Exception as error:
+                self._turn_off(error)
             return result
 
         return _uncompiled(wait)
+
+    def _find(self, work: Any) -> _Pending | None:
+        reference = self._pending.get(id(work))
+        return reference.pending if reference is not None and reference() is work else None
+
+    def _forget(self, reference: weakref.ref[Any]) -> None:
+        """A work is gone, waited for or not."""
+        assert isinstance(reference, _Reference)
+        if self._pending.get(reference.identity) is reference:
+            del self._pending[reference.identity]
+
+    def _waited(self, work: Any, pending: _Pending) -> None:
+        if pending.communicator is None:  # now it is known from whom something came
+            pending.among(self.communicators.pair(pending.group, work._source_rank()))
+        pending.complete()
 
     def _catch_functional(self) -> None:
         """A kernel for the CPU in the place of the one for all devices, which it calls."""
@@ -197,17 +238,12 @@ class Collectives:
         library.impl("wait_tensor", wait_tensor, "CPU", with_keyset=True)
         self._undo.append(library._destroy)
 
-    def unfinished(self) -> bool:
-        """Mark what is done by now without having been waited for; whether anything is left."""
-        left = False
-        for work, pending in list(self._pending.items()):
-            if pending.done:
-                continue
-            if work.is_completed():
-                pending.complete()
-            else:
-                left = True
-        return left
+    def settle(self) -> None:
+        """Mark what is done by now without having been waited for."""
+        for reference in list(self._pending.values()):
+            work = reference()
+            if work is not None and not reference.pending.done and work.is_completed():
+                reference.pending.complete()
 
 
 def _uncompiled(catcher: Any) -> Callable[..., Any]:

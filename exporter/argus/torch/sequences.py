@@ -113,7 +113,7 @@ class Watch(threading.Thread):
         """Once."""
         if not distributed.is_initialized():
             return
-        self._collectives.unfinished()
+        self._collectives.settle()
         numbers = {
             (known.group, known.group_id): (known, known.enqueued, known.completed)
             for known in self._collectives.communicators.all()
