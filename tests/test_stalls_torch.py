@@ -6,6 +6,7 @@ import gc
 import io
 import json
 import os
+import pickle
 import statistics
 import subprocess
 import sys
@@ -182,6 +183,7 @@ def test_saving_is_a_pause_of_the_loop_and_no_part_of_its_iteration(traced: None
     assert file.seen == {("checkpoint", "pause")}
     assert elsewhere.seen == {None}
     assert argus.status()["open_phases"] == 0
+    assert pickle.loads(pickle.dumps(torch.save)) is torch.save
     file.seek(0)
     assert torch.equal(torch.load(file)["weight"], model.weight)
 
