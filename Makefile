@@ -47,7 +47,7 @@ bench: $(INSTALLED) prometheus ## Measure cost and size, write benchmarks/result
 bench-gpu: $(INSTALLED) ## Measure a training step on a GPU, and whether device seconds are right there
 	$(BIN)/python -m benchmarks.gpu_training $(ARGS)
 
-bench-accuracy: $(INSTALLED) prometheus ## Judge 223 drills by the shipped rules and by the plain method
+bench-accuracy: $(INSTALLED) prometheus ## Judge 232 drills by the shipped rules and by the plain method
 	$(BIN)/python -m benchmarks.accuracy $(ARGS)
 
 bench-scale: $(INSTALLED) prometheus prometheus-versions ## Measure 12,960 ranks in front of one Prometheus (15 min)

@@ -36,6 +36,9 @@ TOGETHER: dict[float, dict[str, Run]] = {
         "data-loading": Run("data-loading", SMALL),
         "uneven-stages": Run("uneven-stages", Topology(dp=2, pp=4)),
         "two-faults": Run("two-faults"),
+        "skewed-work": Run("skewed-work", SKEWED),
+        "skewed-work-unknown": Run("skewed-work-unknown", SKEWED),
+        "skewed-straggler": Run("skewed-straggler", SKEWED),
         "hang": Run("hang", SMALL),
         "rank-down": Run("rank-down", SMALL),
         "missing-ranks": Run("missing-ranks", SMALL),
@@ -52,12 +55,9 @@ TOGETHER: dict[float, dict[str, Run]] = {
     2600.0: {"global-slowdown": Run("global-slowdown", Topology(dp=4, pp=1), since=2000.0)},
 }
 
-# Through real segments and exporters, one by one: what the array of all ranks does not hold (work, GPUs).
+# Through real segments and exporters, one by one: what the array of all ranks does not hold (GPUs).
 ALONE: dict[str, dict[str, object]] = {
     "overheated": {"topology": SMALL, "seconds": 420.0},
-    "skewed-work": {"topology": SKEWED, "seconds": 480.0},
-    "skewed-work-unknown": {"topology": SKEWED, "seconds": 480.0},
-    "skewed-straggler": {"topology": SKEWED, "seconds": 480.0},
 }
 
 

@@ -96,8 +96,7 @@ class Job:
         known = here & (process.dead > now - RETENTION_S)
         result = Scrape(nodes, known, up, process.attempt, [])
         for part in process.history.windows(nodes, now):
-            alive = up[part.ranks]
-            result.windows.append(Windows(*(column[..., alive] for column in part)))
+            result.windows.append(part.of(up[part.ranks]))
         for one in self._open:
             if one.begin + OPEN_AFTER_S < now < one.end:
                 result.open.append((one, one.ranks & up, now - one.begin))

@@ -66,6 +66,7 @@ class Row:
 
 
 _STRAGGLER = (1.3, 1.5, 2.0, 3.0, 6.0)
+_SKEWED = (Topology(dp=8, pp=1, ep=8), Topology(dp=16, pp=2, ep=8))
 _PIPELINES, _EXPERTS = TOPOLOGIES["pipelines"], TOPOLOGIES["experts"]
 ROWS = (
     Row("healthy", USUAL, ANY, each=8),
@@ -104,6 +105,10 @@ ROWS = (
     Row("uneven-stages", USUAL, (Topology(dp=2, pp=4), *_PIPELINES[1:3]), (1.4, 1.6, 2.0)),
     Row("uneven-stages", LONG, _PIPELINES[1:3], (1.4, 2.0)),
     Row("uneven-work", Length(2.0, 150.0, 1500.0), (Topology(dp=8, pp=1), *_PIPELINES[2:3]), (2.0, 3.0)),
+    Row("skewed-work", USUAL, _SKEWED, (1.6, 2.0, 3.0)),
+    Row("skewed-work-unknown", USUAL, _SKEWED, (1.6, 3.0)),
+    Row("skewed-straggler", USUAL, _SKEWED, (1.6, 2.0, 3.0)),
+    Row("skewed-straggler", LONG, _SKEWED, (2.0,)),
     Row("global-slowdown", PAST, (Topology(dp=4, pp=1), Topology(dp=4, pp=2)), (1.3, 2.0)),
     Row("common-speed", USUAL, ANY, (1.5, 2.0, 4.0), 2),
     Row("common-speed", MIDDLE, ANY, (2.0, 4.0), 2),

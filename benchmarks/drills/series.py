@@ -12,7 +12,7 @@ from itertools import groupby
 
 import numpy as np
 
-from argus.drill.fleet import KINDS
+from argus.drill.fleet import KINDS, UNIT
 from benchmarks.drills.job import Job, Scrape
 from benchmarks.drills.windows import Floats
 
@@ -67,11 +67,17 @@ class Recording:
         for part in scrape.windows:
             self._row("iteration", count)[part.ranks] = part.number
             self._row("age", count)[part.ranks] = now - part.end
+            for phase in part.dependent:
+                self._row(f"dependent {phase}", count)[part.ranks] = 1
             if not len(part.ranks) or not part.count[0]:
                 continue
             self._row("window", count)[part.ranks] = part.count
             for name, quantile, values in self._spent(part.spent):
                 self._row(f"{name} {quantile}", count)[part.ranks] = values
+            for phase, found in part.work.items():
+                for name, row in zip(("work", "pace 0.0", "pace 0.5"), found, strict=True):
+                    kind, *quantile = name.split()
+                    self._row(" ".join((kind, phase, *quantile)), count)[part.ranks] = row
             for index in range(len(self._job.history.channels)):
                 for place, quantile in enumerate(("0.0", "0.5")):
                     row = self._row(f"channel {index} {quantile}", count)
@@ -137,6 +143,14 @@ class Recording:
             elif kind == "phase":
                 more = f', phase="{rest[0]}", kind="{KINDS[rest[0]]}", quantile="{rest[1]}"'
                 yield from line("argus_window_phase_seconds", name, more)
+            elif kind == "work":
+                yield from line("argus_window_work", name, f', unit="{UNIT}", phase="{rest[0]}"')
+            elif kind == "pace":
+                more = f', unit="{UNIT}", phase="{rest[0]}", kind="{KINDS[rest[0]]}", quantile="{rest[1]}"'
+                yield from line("argus_window_work_seconds", name, more)
+            elif kind == "dependent":
+                more = f', phase="{rest[0]}", kind="{KINDS[rest[0]]}"'
+                yield from line("argus_phase_data_dependent", name, more)
             elif kind == "open":
                 yield from line("argus_phase_open_seconds", name, f', phase="{rest[0]}", kind="{rest[1]}"')
         yield from self._collectives(rank, base, rows, offset, bytes_known)

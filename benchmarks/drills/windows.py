@@ -32,6 +32,8 @@ class Row(NamedTuple):
         due: (nodes,) when the last rank of each node is there: the node's ranks show it from then on.
         spent: (2 + phases, ranks): wall, busy, then the phases.
         collectives: (2, channels, ranks): fastest and typical occurrence; NaN where a rank has no part.
+        units: By phase, (ranks,): units of work that were reported for it.
+        dependent: Phases that the job marks as dependent on the data.
     """
 
     number: int
@@ -39,6 +41,8 @@ class Row(NamedTuple):
     due: Floats
     spent: Floats
     collectives: Floats
+    units: dict[str, Floats]
+    dependent: frozenset[str]
 
 
 class Windows(NamedTuple):
@@ -50,6 +54,8 @@ class Windows(NamedTuple):
         count: (n,) iterations in the window; 0: below the least, all that follows is NaN.
         spent: (3, 2 + phases, n): fastest, typical, slowest; NaN for a phase that took no time.
         collectives: (2, channels, n): fastest and typical occurrence.
+        work: By phase, (3, n): units in the typical iteration; seconds of one, fastest and typical.
+        dependent: Phases that are marked as dependent on the data.
     """
 
     ranks: Indices
@@ -58,6 +64,14 @@ class Windows(NamedTuple):
     count: Floats
     spent: Floats
     collectives: Floats
+    work: dict[str, Floats]
+    dependent: frozenset[str]
+
+    def of(self, chosen: npt.NDArray[np.bool_]) -> Windows:
+        """Only these of its ranks, (n,)."""
+        columns = (self.ranks, self.number, self.end, self.count, self.spent, self.collectives)
+        work = {phase: found[:, chosen] for phase, found in self.work.items()}
+        return Windows(*(column[..., chosen] for column in columns), work, self.dependent)
 
 
 class History:
@@ -92,7 +106,10 @@ class History:
         seen = [_occurrence(c.seconds, n) for c, n in zip(channels, self.occurrences, strict=True)]
         collectives = np.stack(seen, axis=1) if seen else np.zeros((2, 0, ranks))
         due = np.maximum.reduceat(end, self._first_of_node)
-        self._rows.append(Row(number, end.copy(), due, spent, collectives.reshape(2, -1, ranks)))
+        units = {phase: found.reshape(ranks) for phase, found in iteration.units.items()}
+        dependent = frozenset(iteration.data_dependent)
+        seconds = collectives.reshape(2, -1, ranks)
+        self._rows.append(Row(number, end.copy(), due, spent, seconds, units, dependent))
 
     def windows(self, nodes: npt.NDArray[np.bool_], now: float) -> list[Windows]:
         """Windows of the ranks on these nodes, in parts that share their iterations."""
@@ -117,13 +134,26 @@ class History:
         if len(rows) < LEAST:
             nothing = np.full((3, 2 + len(self.phases), len(ranks)), np.nan)
             none = np.full((2, len(self.channels), len(ranks)), np.nan)
-            return Windows(ranks, number, end, np.zeros(len(ranks)), nothing, none)
+            return Windows(ranks, number, end, np.zeros(len(ranks)), nothing, none, {}, rows[-1].dependent)
         spent = np.sort(np.stack([row.spent[:, ranks] for row in rows]), axis=0)
         quantiles = np.stack((spent[0], _middle(spent), spent[-1]))
         quantiles[:, quantiles[2] <= 0] = np.nan
         seen = np.stack([row.collectives[:, :, ranks] for row in rows])
         collectives = np.stack((seen[:, 0].min(axis=0), _middle(np.sort(seen[:, 1], axis=0))))
-        return Windows(ranks, number, end, np.full(len(ranks), float(len(rows))), quantiles, collectives)
+        count = np.full(len(ranks), float(len(rows)))
+        work = self._work(rows, ranks)
+        return Windows(ranks, number, end, count, quantiles, collectives, work, rows[-1].dependent)
+
+    def _work(self, rows: list[Row], ranks: Indices) -> dict[str, Floats]:
+        found = {}
+        for phase in rows[-1].units:
+            seconds = 2 + self.phases.index(phase)
+            told = [row for row in rows if phase in row.units]
+            if len(told) >= LEAST:
+                units = np.stack([row.units[phase][ranks] for row in told])
+                pace = np.sort(np.stack([row.spent[seconds, ranks] for row in told]) / units, axis=0)
+                found[phase] = np.stack((_middle(np.sort(units, axis=0)), pace[0], _middle(pace)))
+        return found
 
 
 def _joined(channels: list[Channel]) -> list[Channel]:

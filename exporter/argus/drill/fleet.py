@@ -17,7 +17,7 @@ KINDS = dict.fromkeys(COMPUTE, "compute") | dict.fromkeys(
     ("data_loading", "gc", "jit_compile", "gpu_idle"), "host"
 )
 _NS = 1e9
-_UNIT = "tokens"
+UNIT = "tokens"
 Make = Callable[..., Segment]
 """Makes a segment from a rank's identity (keyword arguments)."""
 
@@ -81,7 +81,7 @@ class FleetRank:
         for name in iteration.data_dependent:
             segment.data_dependent(self.phase(name))
         for name, units in iteration.units.items():
-            segment.work(_UNIT, name, float(units[place]))
+            segment.work(UNIT, name, float(units[place]))
         begin, end = float(iteration.begin[place]), float(iteration.end[place])
         segment.end_iteration(
             number, round((offset + end / speed) * _NS), round((end - begin) * scale), round(busy * scale)
