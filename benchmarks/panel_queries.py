@@ -154,7 +154,13 @@ def ask(client: Client, query: PanelQuery, values: Values, times: Times) -> int:
 
 
 def measure(
-    url: str, given: Values | None = None, *, span: float = 3600.0, end: float | None = None, rounds: int = 3
+    url: str,
+    given: Values | None = None,
+    *,
+    span: float = 3600.0,
+    end: float | None = None,
+    scrape: float = SCRAPE,
+    rounds: int = 3,
 ) -> list[dict[str, Any]]:
     """Time every query of every panel.
 
@@ -163,6 +169,7 @@ def measure(
         given: Values of variables, such as ``run_id`` and ``rank``.
         span: Seconds shown.
         end: Unix time of the end; by default now.
+        scrape: Seconds between scrapes.
         rounds: How often each is asked; the fastest counts.
 
     Returns:
@@ -170,7 +177,7 @@ def measure(
     """
     client = Client(url, timeout=120.0)
     end = time.time() if end is None else end
-    times = Times(end - span, end)
+    times = Times(end - span, end, scrape)
     rows = []
     try:
         for dashboard in load():

@@ -42,6 +42,7 @@ def test_a_toy_job_is_scraped_and_judged(prometheus_binary: Path, tmp_path: Path
     assert len(figures["rules"]["groups"]) > len(groups) / 2
     assert set(figures["rules"]["groups"]) <= groups
     assert 0 < figures["rules"]["share_of_interval"] < 1
+    assert set(figures["dashboards"]["seconds_by_dashboard"]) > {"argus-run", "argus-rank"}
 
 
 def test_no_rule_reads_what_the_largest_jobs_are_advised_to_drop() -> None:

@@ -9,6 +9,7 @@ from collections.abc import Iterable
 from dataclasses import dataclass
 from importlib import resources
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 
@@ -16,6 +17,7 @@ from argus import ruleset
 from argus.drill.truth import Judgement, judge
 from argus.progress import Progress
 from argus.prometheus import Alertmanager, Delivery, Prometheus, WebhookReceiver
+from benchmarks import panel_queries
 from benchmarks.scale.job import Job
 from benchmarks.scale.measure import Observation, observe
 from benchmarks.scale.pages import FORMATS, Book, Target, render, targets
@@ -66,6 +68,7 @@ class Measured:
         delays: Of each job, seconds from its fault until all that must be said had been delivered.
         reduce_scatter: Of the large job, see ``_reduce_scatter``.
         page_bytes: All pages of the last scrape, compressed.
+        panels: Times of all queries of the dashboards about the large job.
     """
 
     seen: Observation
@@ -73,6 +76,7 @@ class Measured:
     delays: dict[str, float | None]
     reduce_scatter: dict[str, list[float]]
     page_bytes: int
+    panels: dict[str, Any]
     plain: Observation | None = None
 
 
@@ -184,10 +188,20 @@ class _Bench:
                 self._progress("scraped, with all rules")
                 seen = self._observe(server, prometheus, begin, self._plan.scrapes)
                 reduce_scatter = _reduce_scatter(prometheus, jobs[0])
+                self._progress("asked by the dashboards")
+                panels = self._panels(prometheus)
             deliveries = receiver.deliveries
         verdicts = {job.run_id: judge(job.truth, _of(job, seen)) for job in jobs}
         delays = {job.run_id: _delay(job, deliveries, begin) for job in jobs}
-        return Measured(seen, verdicts, delays, reduce_scatter, int(book.index[:, -1, 1].sum()))
+        return Measured(seen, verdicts, delays, reduce_scatter, int(book.index[:, -1, 1].sum()), panels)
+
+    def _panels(self, prometheus: Prometheus) -> dict[str, Any]:
+        """How long the dashboards' queries about the large job take, over all that it has done."""
+        interval = self._plan.interval
+        span = min(3600.0, interval * (self._plan.past + self._plan.scrapes))
+        about = {"run_id": self._plan.jobs[0].run_id}
+        rows = panel_queries.measure(prometheus.client.url, about, span=span, scrape=interval, rounds=1)
+        return panel_queries.summary(rows)
 
     def without_rules(self, server: Server, book: Book) -> Observation:
         """The same scrapes, nothing else."""

@@ -69,6 +69,7 @@ def report(plan: Plan, measured: Measured) -> dict[str, Any]:
             "median": _rounded(statistics.median(delays) if delays else None),
             "worst": _rounded(max(delays, default=None)),
         },
+        "dashboards": measured.panels,
         "within_budget": {
             "rules": rules["share_of_interval"] <= RULES_SHARE,
             "memory": seen.memory["peak"] <= PEAK_BYTES,
