@@ -186,8 +186,14 @@ def hang_of(base: Path) -> Hang:
 class Invisible:
     """Ranks in another PID namespace: the kernel says 0."""
 
+    def __init__(self, folder: Path) -> None:
+        self._segment = folder / "run.0.00000000.seg"
+
     def processes(self, wanted: Any) -> dict[Any, int]:
         return dict.fromkeys(wanted, 0)
+
+    def paths(self, wanted: Any) -> dict[Any, Path]:
+        return dict.fromkeys(wanted, self._segment)
 
 
 def dumped(tmp_path: Path, sources: list[object]) -> tuple[str, dict[str, float]]:
@@ -206,7 +212,9 @@ WAITS = "import argus, time\nargus.init(run_id='run', rank=0)\nprint('ready', fl
 
 def test_what_stands_in_the_way_is_said_in_the_dump(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     with program(WAITS, tmp_path) as process:
-        text, outcomes = dumped(tmp_path, [Invisible()])
+        (tmp_path / "run.torch_fr_0").touch()
+        text, outcomes = dumped(tmp_path, [Invisible(tmp_path)])
+        assert f"torch's flight record, for torchfrtrace: {tmp_path / 'run.torch_fr_0'}\n" in text
         assert "another PID namespace" in text
         assert "shareProcessNamespace: true" in text
         assert outcomes == {"written": 0.0, "limited": 0.0, "failed": 1.0}
@@ -264,7 +272,7 @@ def test_the_process_is_the_one_that_holds_the_lock(tmp_path: Path) -> None:
 def test_dumps_are_limited(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr("argus.exporter.stacks.dumper.dump", lambda pid, deadline_s: f"stack of {pid}\n")
     store = Store(tmp_path / "dumps", 5, 1 << 20, SUFFIX)
-    dumper = Dumper([Invisible()], store)
+    dumper = Dumper([Invisible(tmp_path)], store)
     segment = _native.Segment(None, run_id="run", rank=0)
     (rank,) = MemorySource([segment]).scan(_native.monotonic_ns()).ranks
     identities = [replace(rank.state.identity, rank=number) for number in range(40)]

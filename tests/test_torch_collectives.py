@@ -13,7 +13,7 @@ from ranks_support import run_ranks
 pytest.importorskip("torch", reason="torch is not installed (pip install argus-gpu[torch])")
 
 JOB = Path(__file__).with_name("torch_collectives_job.py")
-LATE_S, N = 0.15, 1000
+LATE_S, N = 0.3, 1000
 """As in the job: rank 1's delay, and the elements of a tensor of float32."""
 BYTES = 4 * N
 
@@ -56,7 +56,7 @@ def test_waiting_for_a_late_rank_is_communication(results: Results) -> None:
     ):  # fmt: skip
         kind, _, waited = results[0][scenario]["phases"][name]
         assert kind == "communication"
-        assert waited > LATE_S - 0.05
+        assert waited > LATE_S / 3  # on a busy machine rank 0 may be late itself
 
 
 def test_only_operations_that_were_seen_from_begin_to_end_have_a_duration(results: Results) -> None:

@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import datetime
 import faulthandler
+import itertools
 import json
 import sys
 import time
@@ -24,17 +25,23 @@ from torch.distributed.flight_recorder.components.loader import read_dump
 
 import argus
 from argus._native import monotonic_ns, own_segments
+from argus.segment.beside import torch_record
 from argus.segment.reader import read
 from argus.torch import collectives
-from argus.torch.standstill import Standstill, record_path
+from argus.torch.standstill import Standstill
 
-LATE_S = 0.15
+LATE_S = 0.3
 N = 1000
+meetings = itertools.count()
 
 
 def late() -> None:
     """Rank 1 comes later to what follows."""
-    if dist.get_rank() == 1:
+    rank, number = dist.get_rank(), next(meetings)
+    Path(f"{sys.argv[1]}.meet{number}.{rank}").touch()
+    while not Path(f"{sys.argv[1]}.meet{number}.{1 - rank}").exists():
+        time.sleep(0.001)
+    if rank == 1:
         time.sleep(LATE_S)
 
 
@@ -53,9 +60,9 @@ def blocking() -> dict[str, Any]:
 
 def asynchronous() -> dict[str, Any]:
     x = torch.ones(N)
+    late()
     work = dist.all_reduce(x, async_op=True)
     time.sleep(0.02)  # the host does something else meanwhile
-    late()
     late_work = dist.all_reduce(torch.ones(N), async_op=True)
     work.wait()
     late_work.wait()
@@ -149,7 +156,8 @@ def standing() -> dict[str, Any]:
     dist.all_reduce(torch.ones(N))
     look()
     (segment,) = own_segments()
-    path = Path(record_path(segment) or "")
+    path = torch_record(Path(segment.path or ""))
+    assert path is not None
     standstill = Standstill(after_s=0.05)
     standstill.look(segment, 7)
     early = path.exists()

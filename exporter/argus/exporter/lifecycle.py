@@ -136,6 +136,12 @@ class FileSource:
             holders = {key: files.lock_holder(best[key][0].fd) for key in wanted if key in best}
             return {key: holder for key, holder in holders.items() if holder is not None}
 
+    def paths(self, wanted: Iterable[RankKey]) -> dict[RankKey, Path]:
+        """Files of these ranks' segments."""
+        with self._lock:
+            best = self._best()
+            return {key: best[key][0].entry.path for key in wanted if key in best}
+
     def close(self) -> None:
         """Let go of every descriptor; a scrape that is still under way finds nothing."""
         with self._lock:

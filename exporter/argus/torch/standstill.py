@@ -9,21 +9,21 @@ from __future__ import annotations
 
 import logging
 import os
-import re
-from contextlib import suppress
+from pathlib import Path
 from time import monotonic
 
 from torch import _C
 
 from argus._native import Segment
 from argus._native import status as counts
+from argus.segment.beside import torch_record
 
 _log = logging.getLogger("argus.torch")
 
-AFTER_S = 120.0
-"""As long as the least age at which a run counts as hung (rules/argus-liveness.yml)."""
+AFTER_S = 100.0
+"""Less than the least age at which a run counts as hung (rules/argus-liveness.yml), so that the
+record is there when the exporter looks."""
 _MOST_BYTES = 32 << 20
-_SEGMENT = re.compile(r"(?P<run>.+)\.(?P<rank>\d+)\.[0-9a-f]{8}\.seg")
 
 
 class Standstill:
@@ -46,31 +46,23 @@ class Standstill:
             self._seen, self._since, self._written = seen, monotonic(), False
         elif enqueued and not self._written and monotonic() - self._since > self._after:
             self._written = True
-            path = record_path(segment)
+            path = torch_record(Path(segment.path or ""))
             if path is not None:
                 write_record(path)
 
 
-def record_path(segment: Segment) -> str | None:
-    """Where a segment's flight record belongs; None for one that is no file."""
-    folder, name = os.path.split(segment.path or "")
-    found = _SEGMENT.fullmatch(name)
-    return os.path.join(folder, f"{found['run']}.torch_fr_{found['rank']}") if found else None
-
-
-def write_record(path: str) -> None:
+def write_record(path: Path) -> None:
     """Write torch's flight record; where it can't, one line says why."""
     c10d = _C._distributed_c10d
     dump = getattr(c10d, "_dump_nccl_trace", None) or getattr(c10d, "_dump_fr_trace", None)
     if dump is None:
         return
-    temporary = f"{path}.tmp"
+    temporary = path.with_name(f"{path.name}.tmp")
     try:
         record = dump(True, True, False)
         if len(record) > _MOST_BYTES:
             raise OSError(f"{len(record)} bytes are too many")
-        with suppress(FileNotFoundError):
-            os.unlink(temporary)
+        temporary.unlink(missing_ok=True)
         descriptor = os.open(temporary, os.O_WRONLY | os.O_CREAT | os.O_EXCL | os.O_NOFOLLOW, 0o640)
         with open(descriptor, "wb") as file:
             file.write(record)

@@ -6,6 +6,7 @@ import logging
 import threading
 import time
 from collections.abc import Iterable, Iterator, Mapping, Sequence
+from pathlib import Path
 from typing import Protocol, runtime_checkable
 
 from argus import catalogue
@@ -13,6 +14,7 @@ from argus.exporter.exposition.families import Point
 from argus.exporter.flight.store import Store
 from argus.exporter.sources import Rank
 from argus.exporter.stacks.hang import Hang
+from argus.segment.beside import torch_record
 from argus.segment.state import RankKey
 from argus.stacks.dump import DEADLINE_S, DumpError, dump
 
@@ -33,6 +35,10 @@ class ProcessSource(Protocol):
 
     def processes(self, wanted: Iterable[RankKey]) -> Mapping[RankKey, int]:
         """Process ids of these ranks, as seen from here; 0: it can't be seen."""
+        ...
+
+    def paths(self, wanted: Iterable[RankKey]) -> Mapping[RankKey, Path]:
+        """Files of these ranks' segments."""
         ...
 
 
@@ -84,11 +90,13 @@ class Dumper:
             f"{len(chosen)} of {len(hang.ranks)} ranks here; those first that wait in no collective.\n"
         ]
         pids: dict[RankKey, int] = {}
+        segments: dict[RankKey, Path] = {}
         for source in self._sources:
             pids = {**source.processes(rank.state.identity.key for rank in chosen), **pids}
+            segments = {**source.paths(rank.state.identity.key for rank in chosen), **segments}
         begun, dumped, failures = time.monotonic(), 0, set[str]()
         for rank in chosen:
-            parts.append(f"\n{_heading(rank)}\n")
+            parts.append(f"\n{_heading(rank)}\n{_torch_record(segments.get(rank.state.identity.key))}")
             pid = pids.get(rank.state.identity.key)
             try:
                 if pid is None:
@@ -115,3 +123,11 @@ def _heading(rank: Rank) -> str:
             f"in {state.open.name} ({state.open.kind}) for {(state.now_ns - state.open.begin_ns) / 1e9:.0f} s"
         )
     return f"== rank {state.identity.rank} ({state.identity.role}), {number}, {opened}"
+
+
+def _torch_record(segment: Path | None) -> str:
+    """Says where the rank has left torch's flight record, if it has."""
+    record = torch_record(segment) if segment is not None else None
+    if record is None or not record.is_file():
+        return ""
+    return f"torch's flight record, for torchfrtrace: {record}\n"

@@ -1,0 +1,1 @@
+"""What the integrations cost: one job for each, which measures itself with and without, in turn."""
