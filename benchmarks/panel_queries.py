@@ -38,7 +38,6 @@ class PanelQuery:
         ref: The query's letter.
         expr: PromQL with Grafana's variables.
         now: Whether one moment is asked, instead of a range.
-        interval: Least step, as a Prometheus duration, or empty.
         points: How many points the panel can show.
     """
 
@@ -47,7 +46,6 @@ class PanelQuery:
     ref: str
     expr: str
     now: bool
-    interval: str
     points: int
 
     def __str__(self) -> str:
@@ -64,8 +62,7 @@ class Times:
 
     def step(self, query: PanelQuery) -> float:
         """As Grafana chooses it: the range in as many points as fit, but no shorter than a scrape."""
-        least = _seconds(query.interval) if query.interval else self.scrape
-        return max((self.end - self.start) / query.points, least)
+        return max((self.end - self.start) / query.points, self.scrape)
 
 
 def load(folder: Path = FOLDER) -> list[dict[str, Any]]:
@@ -79,7 +76,7 @@ def queries(dashboard: Mapping[str, Any]) -> Iterator[PanelQuery]:
         for target in panel.get("targets", ()):
             yield PanelQuery(
                 dashboard["uid"], panel["title"], target["refId"], target["expr"], target["instant"],
-                target.get("interval", ""), panel.get("maxDataPoints", POINTS),
+                panel.get("maxDataPoints", POINTS),
             )  # fmt: skip
 
 
@@ -211,12 +208,6 @@ def summary(rows: list[dict[str, Any]]) -> dict[str, Any]:
 
 def _duration(seconds: float) -> str:
     return f"{max(1, round(seconds * 1000))}ms"
-
-
-def _seconds(duration: str) -> float:
-    match = re.fullmatch(r"(\d+)([smh])", duration)
-    assert match is not None, duration
-    return int(match[1]) * {"s": 1.0, "m": 60.0, "h": 3600.0}[match[2]]
 
 
 def main() -> int:

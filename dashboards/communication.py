@@ -118,6 +118,7 @@ def _transfer() -> list[Draft]:
             "s",
             Query(f"quantile by (op, group) (0.5, {transfer})", "{{op}} {{group}}, typical"),
             Query(f"max by (op, group) ({transfer})", "{{op}} {{group}}, slowest"),
+            coarse=True,
         ),
         series(
             "Slowest transfers",
@@ -126,9 +127,9 @@ def _transfer() -> list[Draft]:
             Query(
                 f"topk({MOST}, max by (op, group, group_id) ({transfer}))",
                 "{{op}} {{group_id}}",
-                interval="1m",
             ),
             links=link,
+            coarse=True,
         ),
         series(
             "Lowest bandwidth",
@@ -139,9 +140,9 @@ def _transfer() -> list[Draft]:
                 f"bottomk({MOST}, max by (op, group, group_id) "
                 f"(collective:argus_bytes_per_second:max{{{GROUPS}}}))",
                 "{{op}} {{group_id}}",
-                interval="1m",
             ),
             links=link,
+            coarse=True,
         ),
         series(
             "Bandwidth by kind of group",
@@ -151,6 +152,7 @@ def _transfer() -> list[Draft]:
                 f"quantile by (op, group) (0.5, collective:argus_bytes_per_second:max{{{GROUPS}}})",
                 "{{op}} {{group}}",
             ),
+            coarse=True,
         ),
     ]
 
@@ -166,6 +168,7 @@ def _wait() -> list[Draft]:
                 f"quantile by (op, group) (0.5, collective:argus_wait_seconds:median{{{GROUPS}}})",
                 "{{op}} {{group}}",
             ),
+            coarse=True,
         ),
         series(
             "Longest waits",
@@ -176,9 +179,9 @@ def _wait() -> list[Draft]:
                 f"topk({MOST}, max by (op, group, group_id) "
                 f"(collective:argus_wait_seconds:median{{{GROUPS}}}))",
                 "{{op}} {{group_id}}",
-                interval="1m",
             ),
             links=link,
+            coarse=True,
         ),
     ]
 
@@ -194,6 +197,7 @@ def _communicator() -> list[Draft]:
             Query(f"max by (op) (collective:argus_transfer_seconds:min{{{CHOSEN}}})", "{{op}} transfer"),
             Query(f"max by (op) (collective:argus_wait_seconds:median{{{CHOSEN}}})", "{{op}} typical wait"),
             Query(f"max by (op) (collective:argus_wait_seconds:max{{{CHOSEN}}})", "{{op}} longest wait"),
+            coarse=True,
         ),
         series(
             "Payload",
@@ -202,6 +206,7 @@ def _communicator() -> list[Draft]:
             Query(
                 f"max by (op) (rate(argus_collective_bytes_total{{{CHOSEN}}}[$__rate_interval]))", "{{op}}"
             ),
+            coarse=True,
         ),
         series(
             "Who comes late",
@@ -209,6 +214,7 @@ def _communicator() -> list[Draft]:
             "s",
             Query(f"bottomk({MOST}, max by (op, rank) ({typical}))", "{{op}} rank {{rank}}"),
             links=link,
+            coarse=True,
         ),
         series(
             "Who waits",
@@ -216,6 +222,7 @@ def _communicator() -> list[Draft]:
             "s",
             Query(f"topk({MOST}, max by (op, rank) ({typical}))", "{{op}} rank {{rank}}"),
             links=link,
+            coarse=True,
         ),
         table(
             "Members",

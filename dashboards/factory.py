@@ -44,13 +44,11 @@ class Query:
         expr: PromQL, with Grafana's variables.
         legend: Name of each series, such as ``{{rank}}``.
         now: One value at the end of the time range, instead of values over time.
-        interval: Least step between values over time, where many series are read.
     """
 
     expr: str
     legend: str = ""
     now: bool = False
-    interval: str = ""
 
 
 @dataclass(frozen=True)
@@ -143,7 +141,7 @@ def _set(value: Any) -> Any:
 
 def _target(query: Query, ref: str, table: bool) -> Json:
     now = query.now or table
-    target: Json = {
+    return {
         "refId": ref,
         "datasource": SOURCE,
         "expr": query.expr,
@@ -153,7 +151,6 @@ def _target(query: Query, ref: str, table: bool) -> Json:
         "range": not now,
         "editorMode": "code",
     }
-    return {**target, "interval": query.interval} if query.interval else target
 
 
 def _events(matchers: str) -> Json:

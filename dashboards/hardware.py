@@ -113,7 +113,10 @@ def _worst(title: str, about: str, unit: str, expr: str, legend: str, *, zero: b
         title,
         about,
         unit,
-        Query(expr, legend, interval="1m"),
+        Query(
+            expr,
+            legend,
+        ),
         links=[to_rank(label("rank"))],
         width=8,
         zero=zero,
@@ -132,11 +135,12 @@ def _heat() -> list[Draft]:
         ),
         _worst(
             "Most throttled",
-            f"The {MOST} GPUs whose clocks are held down most, with the reason, as a share of the time.",
+            f"The {MOST} GPUs whose clocks are held down most, and by what, as a share of the time: what the "
+            "rules found worth telling. The power limit counts only where peers meet it less.",
             "percentunit",
-            f"topk({MOST}, max by (rank, gpu_uuid, reason) "
-            f"(rate(argus_gpu_throttle_seconds_total{{{G}}}[$__rate_interval])))",
-            "rank {{rank}} {{reason}}",
+            f"topk({MOST}, max by (rank, trouble) "
+            f'(rank_trouble:argus_gpu_trouble:max{{{G}, area="throttle"}}))',
+            "rank {{rank}}: {{trouble}}",
         ),
         _worst(
             "Hottest",
@@ -156,6 +160,7 @@ def _heat() -> list[Draft]:
             ),
             width=8,
             zero=False,
+            coarse=True,
         ),
         series(
             "SM clock of all",
@@ -166,6 +171,7 @@ def _heat() -> list[Draft]:
                 for share, name in (("0", "slowest"), ("0.5", "typical"), ("1", "fastest"))
             ),
             width=8,
+            coarse=True,
         ),
         series(
             "Utilization of all",
@@ -177,6 +183,7 @@ def _heat() -> list[Draft]:
                 for share, name in (("0", "least"), ("0.5", "typical"), ("1", "most"))
             ),
             width=8,
+            coarse=True,
         ),
     ]
 
@@ -264,5 +271,6 @@ def _links() -> list[Draft]:
             "none",
             Query(f"sum by (state) (argus_gpu_nvlink_links{{{G}}})", "{{state}}"),
             width=12,
+            coarse=True,
         ),
     ]

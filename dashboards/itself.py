@@ -132,9 +132,9 @@ def _exporters() -> list[Draft]:
                 f"topk({MOST}, max by (instance) (rate(process_cpu_seconds_total{{{JOB}, "
                 f"{ONE}}}[$__rate_interval])))",
                 "{{instance}}",
-                interval="1m",
             ),
             width=8,
+            coarse=True,
         ),
         series(
             "Memory of exporters",
@@ -143,9 +143,9 @@ def _exporters() -> list[Draft]:
             Query(
                 f"topk({MOST}, max by (instance) (process_resident_memory_bytes{{{JOB}, {ONE}}}))",
                 "{{instance}}",
-                interval="1m",
             ),
             width=8,
+            coarse=True,
         ),
         series(
             "Samples scraped",

@@ -19,6 +19,8 @@ def steps(*limits: tuple[str, float | None]) -> list[Json]:
     return [{"color": color, "value": value} for color, value in limits]
 
 
+COARSE = 60
+"""Points over time of panels that read a series of every rank, however long the time range."""
 NO_JUDGEMENT = steps(("text", None))
 AGAINST_PEERS = steps(("green", None), ("orange", 1.2), ("red", 1.5))
 """The limits of the rules: a warning from 1.2 times the peers on, critical from 1.5."""
@@ -37,8 +39,9 @@ def series(
     limits: list[Json] | None = None,
     zero: bool = True,
     links: Sequence[core.DataLink] = (),
+    coarse: bool = False,
 ) -> Draft:
-    """Lines (or bars) over time."""
+    """Lines (or bars) over time; ``coarse`` where each point reads a series of every rank."""
     panel = core.TimeSeries(
         title=title,
         description=about,
@@ -50,7 +53,7 @@ def series(
         axisSoftMin=0 if zero else None,
         tooltipMode="multi",
         tooltipSort="desc",
-        maxDataPoints=None,
+        maxDataPoints=COARSE if coarse else None,
         thresholds=limits or NO_JUDGEMENT,
         thresholdsStyleMode="dashed" if limits else "off",
         extraJson={
@@ -228,7 +231,7 @@ def history(
         description=about,
         colorMode="thresholds",
         thresholds=limits,
-        maxDataPoints=60,
+        maxDataPoints=COARSE,
         extraJson={
             "type": "status-history",
             "fieldConfig": {

@@ -110,7 +110,6 @@ def ranks() -> list[Draft]:
                 f'{BUSY % ROLES}, "row", "0000000$1", "rank", "(.*)"), '
                 '"row", "$1", "row", ".*(.{5})[0-9]{$rows}"))',
                 "{{row}}",
-                interval="1m",
             ),
             limits=AGAINST_PEERS,
             height=8,
