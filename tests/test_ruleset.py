@@ -8,6 +8,7 @@ import pytest
 import yaml
 
 from argus import cli, ruleset
+from argus.ruleset.durations import rescale_template
 
 
 @pytest.mark.parametrize(
@@ -51,6 +52,13 @@ def test_a_duration_is_never_zero() -> None:
 )
 def test_only_durations_of_an_expression_change(expression: str, expected: str) -> None:
     assert ruleset.rescale_expression(expression, lambda seconds: 2 * seconds) == expected
+
+
+def test_ranges_of_an_annotations_queries_change_and_its_words_do_not() -> None:
+    template = (
+        'in [5m] {{ with printf "rate(a{%s}[2m]) > 0" $rank | query }}{{ . | first | value }} [1m]{{ end }}'
+    )
+    assert rescale_template(template, lambda seconds: 2 * seconds) == template.replace("[2m]", "[4m]")
 
 
 def test_rendering_for_the_native_interval_changes_nothing() -> None:

@@ -48,6 +48,19 @@ def format_duration(seconds: float) -> str:
     return "".join(parts)
 
 
+_QUERY = re.compile(r"\{\{(?:(?!\}\}).)*\| query\b", re.DOTALL)
+_RANGE = re.compile(rf"\[({DURATION})\]")
+
+
+def rescale_template(annotation: str, rescale: Callable[[float], float]) -> str:
+    """An annotation with ``rescale`` applied to the ranges (seconds) of its queries."""
+
+    def ranges(query: re.Match[str]) -> str:
+        return _RANGE.sub(lambda one: f"[{format_duration(rescale(parse_duration(one[1])))}]", query[0])
+
+    return _QUERY.sub(ranges, annotation)
+
+
 def rescale_expression(expression: str, rescale: Callable[[float], float]) -> str:
     """A PromQL expression with ``rescale`` applied to its ranges, subquery steps and offsets (seconds)."""
 

@@ -18,7 +18,12 @@ from typing import Any
 import yaml
 
 from argus.ruleset import marks, parts, scope, shipped, thresholds
-from argus.ruleset.durations import format_duration, parse_duration, rescale_expression
+from argus.ruleset.durations import (
+    format_duration,
+    parse_duration,
+    rescale_expression,
+    rescale_template,
+)
 from argus.ruleset.errors import RulesetError
 
 NATIVE_INTERVAL = 15.0
@@ -90,6 +95,10 @@ class Options:
         """An expression of the shipped files as rendered."""
         return scope.widen(self.with_thresholds(rescale_expression(text, self.rescale)), self.by)
 
+    def template(self, text: str) -> str:
+        """An annotation of the shipped files as rendered."""
+        return scope.widen_template(rescale_template(text, self.rescale), self.by)
+
     def with_thresholds(self, text: str) -> str:
         """The text with the chosen values."""
         return marks.replace(text, self._threshold)
@@ -130,7 +139,7 @@ def _render_rule(rule: Mapping[str, Any], options: Options) -> dict[str, Any]:
     if "alert" in rule:
         rendered["labels"] = {**rule.get("labels", {}), **options.alert_labels}
         rendered["annotations"] = {
-            name: options.link(value) if name.endswith("_url") else scope.widen_template(value, options.by)
+            name: options.link(value) if name.endswith("_url") else options.template(value)
             for name, value in rule.get("annotations", {}).items()
         }
     return rendered
