@@ -151,6 +151,19 @@ def test_collectives(tracer: Traced) -> None:
     }
 
 
+def test_operations_that_a_library_numbers_are_not_counted_again(tracer: Traced) -> None:
+    def reduce(sequence: int | None) -> tuple[int, int]:
+        with argus.collective("all_reduce", "dp", "dp-0", sequence=sequence):
+            tracer.clock.advance(1)
+        (record,) = tracer.snapshot().collectives
+        return record["enqueued"], record["completed"]
+
+    assert reduce(41) == (41, 41)
+    assert reduce(None) == (42, 42)
+    assert reduce(40) == (42, 42)  # somebody has enqueued more meanwhile
+    assert reduce(50) == (50, 50)
+
+
 def test_the_size_of_a_communicator_may_be_said_later(tracer: Traced) -> None:
     for size in ({}, {"members": 8, "nodes": 2}, {"members": 5}, {}):
         with argus.collective("broadcast", "dp", "dp-40", **size):
