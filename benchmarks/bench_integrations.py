@@ -2,7 +2,7 @@
 
     python -m benchmarks.bench_integrations [--rounds N] [--only KIND]
 
-Prints JSON: per integration, in wall time and in CPU time of rank 0, the median of an
+Prints JSON: per integration, in wall time and in CPU time of rank 0's loop, the median of an
 iteration without ARGUS and by how much it takes longer with it, with the interval of
 95 % over the rounds.  On a busy machine only the CPU time tells anything.
 """
@@ -29,6 +29,7 @@ JOBS: dict[str, tuple[str, ...]] = {
     "ddp": (str(HERE / "parallel.py"), "ddp"),
     "fsdp2": (str(HERE / "parallel.py"), "fsdp"),
     "pipeline": (str(HERE / "parallel.py"), "pipeline"),
+    "collectives": (str(HERE / "parallel.py"), "collectives"),
 }
 """By integration, a program and its first arguments; the number of rounds follows.  Its rank 0 prints
 ``{"wall": {"without": [seconds, …], "with": […]}, "cpu": …}``, an item a round."""

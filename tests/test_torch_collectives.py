@@ -123,6 +123,15 @@ def test_exceptions_pass_and_the_wait_is_told(results: Results) -> None:
     assert found["phases"]["all_reduce"][:2] == ["communication", 2]
 
 
+def test_a_failure_inside_turns_off_what_failed_and_is_said_once(said: tuple[Results, str]) -> None:
+    for rank in said[0]:
+        found = rank["broken"]
+        assert found["sum"] == 2 * N
+        assert found["off"]
+        assert found["phases"] == {}
+    assert said[1].count("collectives are not traced any more") == 2
+
+
 def test_torchs_flight_record_of_a_standstill_can_be_read_by_torchs_tool(said: tuple[Results, str]) -> None:
     for rank, result in enumerate(said[0]):
         found = result["standing"]

@@ -151,6 +151,16 @@ def failing() -> dict[str, Any]:
     return {"raised": raised}
 
 
+def broken() -> dict[str, Any]:
+    """Something inside fails: the program does not notice."""
+    active: Any = collectives._active
+    active.communicators.group = None
+    x = torch.ones(N)
+    dist.all_reduce(x)
+    del active.communicators.group
+    return {"sum": float(x.sum()), "off": active.off}
+
+
 def standing() -> dict[str, Any]:
     """Nothing moves: torch's flight record is written, once, and torch's tool reads it."""
     dist.all_reduce(torch.ones(N))
@@ -237,7 +247,7 @@ def main(out: str) -> None:
     faulthandler.dump_traceback_later(120, exit=True)
     dist.init_process_group("gloo")
     scenarios = (
-        blocking, asynchronous, pairs, groups, functionals, reducer, failing, standing, again,
+        blocking, asynchronous, pairs, groups, functionals, reducer, failing, broken, standing, again,
     )  # fmt: skip
     results = {scenario.__name__: run(scenario) for scenario in scenarios}
     with open(f"{out}.{dist.get_rank()}.json", "w") as file:

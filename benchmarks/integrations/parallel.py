@@ -1,7 +1,7 @@
 """One rank of a parallel torch job that trains with and without ARGUS in turn: ``parallel.py KIND ROUNDS``.
 
-KIND is ddp, fsdp or pipeline.  Rank 0 prints JSON: seconds per iteration by
-round, ``without`` and ``with``, of ``wall`` time and of its own ``cpu`` time.
+KIND is ddp, fsdp, pipeline or collectives.  Rank 0 prints JSON: seconds per iteration by
+round, ``without`` and ``with``, of ``wall`` time and of the loop's thread's ``cpu`` time.
 What ARGUS attaches is taken off again between.
 """
 
@@ -73,14 +73,30 @@ def pipeline() -> tuple[Any, torch.optim.Optimizer, Callable[[], None]]:
     return schedule, optimizer, step
 
 
+def collectives() -> tuple[None, None, Callable[[], None]]:
+    """A hundred of the cheapest operations: what one costs is a hundredth."""
+    x = torch.ones(1)
+
+    def step() -> None:
+        for _ in range(100):
+            dist.all_reduce(x)
+
+    return None, None, step
+
+
+KINDS: dict[str, Callable[[], tuple[Any, Any, Callable[[], None]]]] = {
+    "ddp": ddp, "fsdp": fsdp, "pipeline": pipeline, "collectives": collectives,
+}  # fmt: skip
+
+
 def measure(step: Callable[[], None]) -> tuple[float, float]:
     """Wall and CPU seconds per iteration, all ranks beginning together."""
     step()
     dist.barrier()
-    wall, cpu = time.perf_counter(), time.process_time()
+    wall, cpu = time.perf_counter(), time.thread_time()
     for _ in range(ITERATIONS):
         step()
-    return (time.perf_counter() - wall) / ITERATIONS, (time.process_time() - cpu) / ITERATIONS
+    return (time.perf_counter() - wall) / ITERATIONS, (time.thread_time() - cpu) / ITERATIONS
 
 
 def main(kind: str, rounds: int) -> None:
@@ -88,7 +104,7 @@ def main(kind: str, rounds: int) -> None:
     dist.init_process_group("gloo")
     argus.init()
     assert argus.status()["enabled"], argus.status()["reason"]
-    model, optimizer, step = {"ddp": ddp, "fsdp": fsdp, "pipeline": pipeline}[kind]()
+    model, optimizer, step = KINDS[kind]()
     taken: dict[str, dict[str, list[float]]] = {
         clock: {"without": [], "with": []} for clock in ("wall", "cpu")
     }

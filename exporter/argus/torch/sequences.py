@@ -23,6 +23,7 @@ from typing import TYPE_CHECKING, Any
 
 from torch import _C, distributed
 
+from argus import _native
 from argus._native import own_segments
 from argus.torch.communicators import Communicator
 from argus.torch.standstill import Standstill
@@ -105,6 +106,7 @@ class Watch(threading.Thread):
             while not self._over.wait(INTERVAL_S) and not self._collectives.off:
                 self.look()
         except Exception as error:
+            _native.source("sequences", False)
             _log.warning(
                 "argus: sequence numbers of collectives are off: %s: %s", type(error).__name__, error
             )
