@@ -9,16 +9,14 @@
 #include "lock.h"
 #include "sequence.h"
 #include "stack_store.h"
+#include "stack_walk.h"
 #include "tracer.h"
 
-#define DEPTH 160          /* functions of one stack, the innermost ones */
 #define THREADS 8          /* at a time, the training thread among them */
 #define BUDGET 500         /* a sample may take this part of the interval: 0.2 % */
 #define MOST_INTERVAL 10000000000u
 #define MOST_FAILURES 10   /* in a row */
 #define STACK_BYTES (1 << 20)
-#define SKIPPED UINT32_MAX
-#define NAME_BYTES 400     /* more than the store keeps */
 
 static struct {
     /* With the GIL: */
@@ -34,7 +32,7 @@ static struct {
     double typical; /* nanoseconds of CPU of a sample */
     int joinable;
     pthread_t thread;
-    PyObject *current_frames, *f_back, *f_globals, *qualname, *name, *filename, *module;
+    PyObject *current_frames;
     /* Across threads: */
     uint64_t interval; /* between two samples: longer than a tick where these cost too much */
     uint64_t thread_cpu;
@@ -47,84 +45,6 @@ static pthread_cond_t wake;
 static struct argus_stack_store store;
 
 /* ---- one stack ---- */
-
-/* Text of a str, which lives as long as the str does; empty where it has none. */
-static struct argus_text text_of(PyObject *object) {
-    struct argus_text text = {"", 0};
-    Py_ssize_t length = 0;
-    if (object == NULL || !PyUnicode_Check(object))
-        return text;
-    const char *data = PyUnicode_AsUTF8AndSize(object, &length);
-    if (data == NULL) {
-        PyErr_Clear();
-        return text;
-    }
-    return (struct argus_text){data, (size_t)length};
-}
-
-static size_t append(char *buffer, size_t used, struct argus_text text) {
-    size_t room = NAME_BYTES - used, count = text.length < room ? text.length : room;
-    memcpy(buffer + used, text.data, count);
-    return used + count;
-}
-
-static struct argus_text last_part(struct argus_text path) {
-    for (size_t i = path.length; i > 0; i--)
-        if (path.data[i - 1] == '/')
-            return (struct argus_text){path.data + i, path.length - i};
-    return path;
-}
-
-/* `module:qualified.name` of a frame's function, as an index; SKIPPED: it is a part of import's own
- * machinery, of which every import has many. */
-static unsigned name_of(PyObject *frame) {
-    char buffer[NAME_BYTES];
-    PyObject *code = (PyObject *)PyFrame_GetCode((PyFrameObject *)frame);
-    PyObject *name = PyObject_GetAttr(code, s.qualname);
-    if (name == NULL) { /* before Python 3.11 */
-        PyErr_Clear();
-        name = PyObject_GetAttr(code, s.name);
-    }
-    PyObject *globals = PyObject_GetAttr(frame, s.f_globals), *filename = NULL;
-    PyObject *module = globals != NULL && PyDict_Check(globals) ? PyDict_GetItemWithError(globals, s.module) : NULL;
-    struct argus_text where = text_of(module);
-    if (where.length == 0 || (where.length == 8 && memcmp(where.data, "__main__", 8) == 0)) {
-        filename = PyObject_GetAttr(code, s.filename);
-        where = last_part(text_of(filename));
-    }
-    static const char machinery[] = "importlib._bootstrap";
-    int skipped = where.length >= sizeof machinery - 1 && memcmp(where.data, machinery, sizeof machinery - 1) == 0;
-    size_t used = append(buffer, 0, where);
-    used = append(buffer, used, (struct argus_text){":", 1});
-    used = append(buffer, used, text_of(name));
-    PyErr_Clear();
-    Py_XDECREF(filename);
-    Py_XDECREF(globals);
-    Py_XDECREF(name);
-    Py_DECREF(code);
-    return skipped ? SKIPPED : argus_stack_store_name(&store, buffer, used);
-}
-
-/* Names from the innermost function outwards; their number. */
-static unsigned walk(PyObject *frame, unsigned *names) {
-    unsigned depth = 0;
-    Py_INCREF(frame);
-    while (frame != NULL && frame != Py_None) {
-        if (depth == DEPTH) {
-            names[depth - 1] = argus_stack_store_name(&store, "(more)", 6);
-            break;
-        }
-        unsigned name = name_of(frame);
-        if (name != SKIPPED)
-            names[depth++] = name;
-        PyObject *back = PyObject_GetAttr(frame, s.f_back);
-        Py_DECREF(frame);
-        frame = back;
-    }
-    Py_XDECREF(frame);
-    PyErr_Clear();
-    return depth;
-}
 
 /* What the open phase or pause says. */
 static enum argus_stack_category of_phase(void) {
@@ -161,9 +81,9 @@ static void count(enum argus_stack_category category, uint64_t ticks) {
 }
 
 static void count_stack(PyObject *frame, int training, const struct due *due) {
-    unsigned names[DEPTH];
-    struct argus_stack_match matches[DEPTH];
-    unsigned depth = walk(frame, names);
+    unsigned names[ARGUS_STACK_DEPTH];
+    struct argus_stack_match matches[ARGUS_STACK_DEPTH];
+    unsigned depth = argus_walk(&store, frame, names);
     int line = PyFrame_GetLineNumber((PyFrameObject *)frame);
     for (unsigned i = 0; i < depth; i++)
         matches[i] = argus_stack_store_match(&store, names[i]);
@@ -347,14 +267,8 @@ static int prepare(void) {
     static int ready;
     if (ready)
         return 0;
-    struct {
-        PyObject **place;
-        const char *text;
-    } names[] = {{&s.f_back, "f_back"},          {&s.f_globals, "f_globals"},     {&s.qualname, "co_qualname"},
-                 {&s.name, "co_name"},           {&s.filename, "co_filename"},    {&s.module, "__name__"}};
-    for (size_t i = 0; i < sizeof names / sizeof *names; i++)
-        if (*names[i].place == NULL && (*names[i].place = PyUnicode_InternFromString(names[i].text)) == NULL)
-            return -1;
+    if (argus_walk_prepare() < 0)
+        return -1;
     if (s.current_frames == NULL) {
         s.current_frames = PySys_GetObject("_current_frames"); /* borrowed */
         if (s.current_frames == NULL) {
