@@ -147,6 +147,31 @@ def table(rows: list[dict[str, Any]]) -> str:
     return "\n".join(lines)
 
 
+def page(result: dict[str, Any]) -> str:
+    """The result for people, in Markdown."""
+    rows, figures = result["drills"], result["summary"]
+    soon = figures["notified_seconds_short_steps_factor_2_and_more"]
+    ranks = sorted({row["ranks"] for row in rows})
+    not_right = [row for row in rows if not row["right"]]
+    lines = [
+        "# Accuracy",
+        "",
+        f"{len(rows)} drills of {ranks[0]} to {ranks[-1]} ranks: {figures['right']} right "
+        f"({figures['right_share']:.1%}), {figures['false_accusations']} with a false accusation.",
+        f"Stragglers of factor 2 and more in steps of up to 2 s, scraped every 15 s: notified after "
+        f"{soon['median']:.0f} s in the median, {soon['worst']:.0f} s at worst ({soon['drills']}).",
+        "",
+        "Written by `make bench-accuracy`; every drill is in [accuracy.json](accuracy.json).",
+        "",
+        table(rows),
+        "",
+    ]
+    for row in not_right:
+        what = {key: row[key] for key in SHOWN}
+        lines.append(f"- not right: {what}")
+    return "\n".join(lines).rstrip() + "\n"
+
+
 def main() -> int:
     parser = argparse.ArgumentParser(
         prog="python -m benchmarks.accuracy", description=__doc__,
@@ -173,6 +198,7 @@ def main() -> int:
     print(table(rows))
     if not args.only:
         args.output.write_text(json.dumps(record(result), indent=1) + "\n")
+        args.output.with_suffix(".md").write_text(page(result))
     return 0
 
 
