@@ -128,7 +128,7 @@ def test_a_failure_inside_turns_off_what_failed_and_is_said_once(said: tuple[Res
         found = rank["broken"]
         assert found["sum"] == 2 * N
         assert found["off"]
-        assert found["phases"] == {}
+        assert not any(count for _, count, _ in found["phases"].values())
     assert said[1].count("collectives are not traced any more") == 2
 
 

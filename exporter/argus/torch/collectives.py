@@ -26,7 +26,7 @@ import argus
 from argus import _native
 from argus.torch.communicators import Communicators
 from argus.torch.compiler import is_compiling, leave_alone
-from argus.torch.operations import OPERATIONS, PAIRWISE, WITH_PEER, Pending, Reference, payload, tensors
+from argus.torch.operations import OPERATIONS, PAIRWISE, WITH_PEER, Pending, Reference, payload
 from argus.torch.sequences import Watch, watch
 
 _log = logging.getLogger("argus.torch")
@@ -93,15 +93,13 @@ class Collectives:
         return _uncompiled(enqueue)
 
     def _enqueued(self, work: Any, process_group: Any, op: str, args: Any, kwargs: Any) -> None:
-        given = (*args[:2], *kwargs.values())
-        if any(tensor.device.type != "cpu" for tensor in tensors(given)):
-            return
-        group = self.communicators.group(process_group)
-        if group is None:
+        size = payload((*args[:2], *kwargs.values()))
+        group = None if size is None else self.communicators.group(process_group)
+        if size is None or group is None:
             return
         options = kwargs.get("opts", args[-1] if args else None)
         at_once = not getattr(options, "asyncOp", True)
-        pending = Pending(op, group, payload(given), at_once)
+        pending = Pending(op, group, size, at_once)
         if op not in PAIRWISE:
             pending.among(group.communicator)
         elif len(args) == WITH_PEER:

@@ -95,15 +95,32 @@ class Reference(weakref.ref[Any]):
     pending: Pending
 
 
-def tensors(value: Any) -> Iterator[Tensor]:
-    """The tensors in an argument: one, a list, or lists of lists."""
+def payload(values: Iterable[Any]) -> int | None:
+    """Bytes of the larger side: what each rank has before a reduction, or after a gathering.
+
+    Args:
+        values: A call's arguments: tensors, lists of them, lists of lists, and others.
+
+    Returns:
+        None where a tensor is not in the host's memory.
+    """
+    most = 0
+    for value in values:
+        size = 0
+        for tensor in _tensors(value):
+            if not tensor.is_cpu:
+                return None
+            size += tensor.nbytes
+        most = max(most, size)
+    return most
+
+
+def _tensors(value: Any) -> Iterator[Tensor]:
     if isinstance(value, Tensor):
         yield value
     elif isinstance(value, (list, tuple)):
         for item in value:
-            yield from tensors(item)
-
-
-def payload(values: Iterable[Any]) -> int:
-    """Bytes of the larger side: what each rank has before a reduction, or after a gathering."""
-    return max((sum(tensor.nbytes for tensor in tensors(value)) for value in values), default=0)
+            if isinstance(item, Tensor):
+                yield item
+            else:
+                yield from _tensors(item)
