@@ -5,7 +5,7 @@ small jobs with the same fault at other times, from which the time from fault to
 notification is measured.  The exporter's own code renders every page that is
 scraped, for the very moment at which it is scraped; this is done beforehand,
 for one machine can't do it in time.  Then Prometheus is run twice, with the
-shipped rules and without.  Takes about a quarter of an hour and 10 GB of memory.
+shipped rules and without.  Takes about a quarter of an hour on two cores and 16 GB of memory.
 """
 
 from __future__ import annotations
