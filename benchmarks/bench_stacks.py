@@ -41,8 +41,6 @@ def sampler(hz: float) -> Iterator[None]:
     segment = _native.Segment(None, run_id="bench", rank=0, stacks=True)
     _native.stacks_start(segment, threading.get_ident(), hz)
     try:
-        while not _native.stacks_status()["samples"]:
-            pass  # so that a block holds its share of ticks
         yield
     finally:
         _native.stacks_stop()
@@ -78,6 +76,13 @@ def deep(work: Work, levels: int = FRAMES) -> float:
     begin = time.process_time()
     work()
     return time.process_time() - begin
+
+
+def spin(seconds: float) -> None:
+    """Keep the CPU busy."""
+    end = time.monotonic() + seconds
+    while time.monotonic() < end:
+        pass
 
 
 def busy(count: int) -> Work:
@@ -125,6 +130,7 @@ def compare(work: Work, ways: Ways, rounds: int) -> dict[str, object]:
     for number in range(rounds):
         for name in names[number % len(names) :] + names[: number % len(names)]:
             with every[name]():
+                spin(1.2 / HZ)  # until the first tick, so that a block holds its share of them
                 times[name].append(deep(work))
     result: dict[str, object] = {}
     for name in ways:
