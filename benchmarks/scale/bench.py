@@ -23,7 +23,10 @@ from benchmarks.scale.measure import Observation, observe
 from benchmarks.scale.pages import FORMATS, Book, Target, render, targets
 from benchmarks.scale.server import Server
 
-LEAN = "argus_(phase|collective|kernel)_seconds_.+|argus_window_(phase|busy)_seconds_(sum|count)"
+LEAN = (
+    "argus_(phase|collective|kernel)_seconds_.+|argus_window_(phase|busy|collective)_seconds_(sum|count)"
+    "|argus_gpu_(clock_max|temperature|power_watts|power_limit|energy|remapped|utilization|reading_age).*"
+)
 """Series that no rule reads, and people seldom: docs/scale.md advises the largest jobs to drop them."""
 
 _PATIENCE = 60.0
