@@ -6,17 +6,24 @@ import re
 import subprocess
 import sys
 import threading
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
+from dataclasses import dataclass, fields
 from pathlib import Path
 
+import yaml
+
+from argus import ruleset
+from argus.demo.stack import alertmanager_config
 from argus.drill.command import settings_of
 from argus.drill.player import Action, Player
 from argus.drill.scenarios import SCENARIOS
 from argus.drill.source import PlayerSource
 from argus.drill.timing import Profile
 from argus.drill.topology import Topology
-from argus.drill.truth import Judgement, judge
+from argus.drill.truth import Judgement, Truth, judge
+from argus.prometheus import Prometheus, WebhookReceiver
+from exporter_support import until
 from simulation import EPOCH_NS, Simulation, Verdict
 
 RUN = "drill"
@@ -75,25 +82,121 @@ def verdict(name: str, promtool: str, folder: Path, **options: object) -> tuple[
     return judge(player.truth, fired), said
 
 
+@dataclass(frozen=True)
+class Live:
+    """A drill to be served by ``argus drill``; what is None is the scenario's own. Seconds are the model's."""
+
+    scenario: str
+    topology: Topology | None = None
+    factor: float | None = None
+    since: float = 120.0
+    iteration: float = 2.0
+
+    @property
+    def arguments(self) -> list[str]:
+        """Of the command."""
+        found = [self.scenario, "--since", f"{self.since:g}", "--iteration", f"{self.iteration:g}"]
+        if self.topology is not None:
+            for field in fields(Topology):
+                found += [f"--{field.name.replace('_', '-')}", str(getattr(self.topology, field.name))]
+        return found if self.factor is None else [*found, "--factor", f"{self.factor:g}"]
+
+    @property
+    def truth(self) -> Truth:
+        """What must be said of it."""
+        scenario = SCENARIOS[self.scenario]
+        profile = Profile(iteration=self.iteration)
+        topology = self.topology or scenario.topology
+        return scenario.build(settings_of(scenario, topology, profile, None, self.factor, self.since)).truth
+
+
+class _Served:
+    """An ``argus drill`` that serves its metrics, from its start on."""
+
+    def __init__(self, arguments: Sequence[str]) -> None:
+        command = [sys.executable, "-m", "argus.cli", "drill", *arguments]
+        command += ["--listen", "127.0.0.1:0", "--quiet", "--seed", "5"]
+        self._process = subprocess.Popen(command, stderr=subprocess.PIPE, text=True)
+        self._killer = threading.Timer(180, self._process.kill)
+        self._killer.start()
+        self.said: list[str] = []
+
+    def address(self) -> str:
+        """HOST:PORT, once it serves."""
+        assert self._process.stderr is not None
+        while not self.said or "serving" not in self.said[-1]:
+            self.said.append(self._process.stderr.readline())
+            assert self.said[-1], self.said
+        url = re.search(r"http://([^/\s]+)", self.said[-1])
+        assert url is not None
+        return url[1]
+
+    def end(self) -> None:
+        """As Ctrl-C does: the run ends well."""
+        self._process.terminate()
+        assert self._process.wait(timeout=30) == 0
+
+    def kill(self) -> None:
+        """However it stands."""
+        self._killer.cancel()
+        self._process.kill()
+        self._process.wait()
+        assert self._process.stderr is not None
+        self._process.stderr.close()
+
+
 @contextmanager
 def served(*arguments: str) -> Iterator[tuple[str, list[str]]]:
     """A drill that serves its metrics: (HOST:PORT, what it said before)."""
-    command = [sys.executable, "-m", "argus.cli", "drill", *arguments]
-    command += ["--listen", "127.0.0.1:0", "--quiet", "--seed", "5"]
-    with subprocess.Popen(command, stderr=subprocess.PIPE, text=True) as process:
-        assert process.stderr is not None
-        killer = threading.Timer(120, process.kill)
-        killer.start()
-        try:
-            said: list[str] = []
-            while not said or "serving" not in said[-1]:
-                said.append(process.stderr.readline())
-                assert said[-1], said
-            url = re.search(r"http://([^/\s]+)", said[-1])
-            assert url is not None
-            yield url[1], said
-            process.terminate()
-            assert process.wait(timeout=30) == 0
-        finally:
-            killer.cancel()
-            process.kill()
+    drill = _Served(arguments)
+    try:
+        yield drill.address(), drill.said
+        drill.end()
+    finally:
+        drill.kill()
+
+
+@contextmanager
+def served_together(drills: Mapping[str, Live], speed: float) -> Iterator[list[str]]:
+    """Drills by name of their run, started at once: their addresses."""
+    running: list[_Served] = []
+    try:
+        for run_id, live in drills.items():
+            running.append(_Served([*live.arguments, "--run-id", run_id, "--speed", f"{speed:g}"]))
+        yield [drill.address() for drill in running]
+        for drill in running:
+            drill.end()
+    finally:
+        for drill in running:
+            drill.kill()
+
+
+def alertmanager(webhook: WebhookReceiver, second: float) -> str:
+    """Configuration: the shipped example's routes and inhibition, delivering here; its second lasts so long."""
+    config = yaml.safe_load(alertmanager_config(webhook.url))
+    for route in (config["route"], *config["route"]["routes"]):
+        for key in ("group_wait", "group_interval"):
+            if key in route:
+                route[key] = ruleset.format_duration(ruleset.parse_duration(route[key]) * second)
+    return str(yaml.safe_dump(config, sort_keys=False))
+
+
+def let_pass(prometheus: Prometheus, evaluations: int) -> None:
+    """Return when the rules have been evaluated so many times more."""
+    seen: set[str] = set()
+
+    def passed() -> bool:
+        groups = prometheus.client.rules()
+        seen.update(group["lastEvaluation"] for group in groups if group["name"] == "argus-l2-slow")
+        return len(seen) > evaluations
+
+    until(passed, 120, pause=0.2)
+
+
+def ever_fired(prometheus: Prometheus) -> list[dict[str, str]]:
+    """Labels of all that fired until now, evidence (severity info) left out."""
+    query = 'count_over_time(ALERTS{alertstate="firing", severity!="info"}[1h])'
+    return [
+        {name: value for name, value in sample.labels.items() if name not in ("__name__", "alertstate")}
+        for sample in prometheus.client.query(query)
+    ]

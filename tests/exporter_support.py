@@ -101,12 +101,12 @@ class Rank:
         assert self.process.stdout.readline().strip() == expected
 
 
-def until(condition: Callable[[], bool], timeout: float = 20.0) -> None:
-    """Wait for a condition."""
+def until(condition: Callable[[], bool], timeout: float = 20.0, pause: float = 0.02) -> None:
+    """Wait for a condition, which is looked at every ``pause`` seconds."""
     deadline = time.monotonic() + timeout
     while not condition():
         assert time.monotonic() < deadline, "condition not reached"
-        time.sleep(0.02)
+        time.sleep(pause)
 
 
 def segment(rank: int = 0, **identity: Any) -> _native.Segment:
