@@ -16,6 +16,7 @@ import json
 import os
 import shutil
 import statistics
+import subprocess
 import sys
 import tempfile
 import time
@@ -185,12 +186,16 @@ def main() -> int:
     if not args.promtool:
         parser.error("promtool is not installed; it comes with Prometheus")
     os.nice(10)
-    begin, rows = time.monotonic(), []
+    begin, rows, failed = time.monotonic(), [], 0
     chosen = [(length, only(batch, args.only)) for length, batch in batches()]
     with ThreadPoolExecutor(args.jobs) as pool:
         waiting = [pool.submit(play_batch, length, batch, args.promtool) for length, batch in chosen if batch]
         for done in as_completed(waiting):
-            rows += done.result()
+            try:
+                rows += done.result()
+            except (RuntimeError, subprocess.TimeoutExpired) as error:
+                failed += 1
+                print(f"promtool failed: {error}", file=sys.stderr)
             print(f"{len(rows)} drills, {time.monotonic() - begin:.0f} s", file=sys.stderr, flush=True)
     rows.sort(key=lambda row: row["seed"])
     result = {"summary": {**summary(rows), "seconds": round(time.monotonic() - begin)}, "drills": rows}
@@ -199,7 +204,7 @@ def main() -> int:
     if not args.only:
         args.output.write_text(json.dumps(record(result), indent=1) + "\n")
         args.output.with_suffix(".md").write_text(page(result))
-    return 0
+    return 1 if failed else 0
 
 
 def only(batch: dict[str, Run], scenarios: list[str] | None) -> dict[str, Run]:

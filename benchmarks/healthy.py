@@ -99,7 +99,8 @@ def stops(part: Part) -> tuple[Stop, ...]:
 def play(part: Part, seed: int, topology: Topology, promtool: str) -> dict[str, Any]:
     """One part: what fired."""
     begin = time.monotonic()
-    profile = Profile(iteration=part.iteration, noise=0.05, hiccups=0.001)
+    # Without host phases: promtool refuses queries of more than 10,000 samples.
+    profile = Profile(iteration=part.iteration, noise=0.05, hiccups=0.001, loading=0.0, gaps=0.0)
     job = Job(Drill((Uneven(topology),), stops(part)), topology, profile, seed)
     seconds = part.hours * 3600
     recording = Recording(job, "day", part.interval)
