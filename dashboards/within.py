@@ -14,8 +14,8 @@ PEERS = f'{R}, role="$role"'
 COMMANDS = """
 In depth, for rank **$rank** of run **$run_id** (on its node, or where the exporters can be reached):
 
-- `argus trace --run $run_id --rank $rank -o rank.pftrace.gz`: its last events, to open in Perfetto.
-- `argus stacks --run $run_id --rank $rank`: what its Python code was busy with (`--dump`: at this moment).
+- `argus trace --run-id $run_id --rank $rank -o rank.pftrace.gz`: its last events, to open in Perfetto.
+- `argus stacks --run-id $run_id --rank $rank`: what its Python code was busy with (`--dump`: at this moment).
 - `argus doctor`: whether the node and the rank are as ARGUS needs them.
 
 How to read this page: the bars of waiting tell the opposite of blame. A rank that others wait for comes

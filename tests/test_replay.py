@@ -131,7 +131,7 @@ def test_it_ends_by_itself(tmp_path: Path) -> None:
 
 
 def test_it_can_serve_the_metrics_itself() -> None:
-    process = start("--listen", "127.0.0.1:0", "--speed", "40", "--loop", "--run-id", "drill",
+    process = start("--listen", "127.0.0.1:0", "--speed", "40", "--loop", "--show-as", "drill",
                     str(DATA / "healthy.csv.gz"))  # fmt: skip
     try:
         assert process.stderr is not None

@@ -211,7 +211,7 @@ def test_parquet_without_pyarrow_says_how_to_go_on(tmp_path: Path, monkeypatch: 
 def test_several_runs_want_a_choice(tmp_path: Path) -> None:
     rows = [row(0, 1, "forward", 0, 1, run_id="one"), row(1, 1, "forward", 0, 1, run_id="two")]
     path = str(write_csv(tmp_path / "t.csv", rows))
-    with pytest.raises(TraceError, match="--run"):
+    with pytest.raises(TraceError, match="--run-id"):
         load([path])
     table, _ = load([path], run="two")
     with table:

@@ -9,6 +9,7 @@ import sys
 from pathlib import Path
 from typing import Any
 
+from argus.common_flags import add_run_id
 from argus.diagnose import report
 from argus.diagnose.judge import TooFewIterationsError, UndecidableError, judge
 from argus.diagnose.summary import Summary
@@ -35,7 +36,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     parser.add_argument("traces", nargs="+", metavar="TRACE", help="files, or folders with files, of one run")
     parser.add_argument("--json", action="store_true", help="print the verdict as JSON")
     parser.add_argument("--summary", action="store_true", help="only print what was read, judge nothing")
-    parser.add_argument("--run", metavar="RUN_ID", help="read only this run of a trace that holds several")
+    add_run_id(parser, "read only this run of a trace that holds several")
     parser.add_argument(
         "--prometheus", metavar="PATH", help="Prometheus to use (default: $ARGUS_PROMETHEUS, then PATH)"
     )
@@ -79,7 +80,7 @@ def _run(args: argparse.Namespace, progress: Progress) -> int:
         raise UndecidableError(f"{args.keep} is not empty; --keep needs a new folder")
     if args.report and (reason := missing()):
         raise UndecidableError(reason)
-    table, notes = load(args.traces, args.run, progress)
+    table, notes = load(args.traces, args.run_id, progress)
     with table:
         for line in notes.lines():
             progress.clear()

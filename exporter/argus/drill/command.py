@@ -17,6 +17,7 @@ from threading import Event
 
 from argus import _native
 from argus._native import Segment
+from argus.common_flags import add_segments_directory
 from argus.drill.fleet import Make, anonymous
 from argus.drill.player import Player
 from argus.drill.scenario import Scenario, ScenarioError, Settings
@@ -70,7 +71,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     )
     fault.add_argument("--seed", type=int, default=0, metavar="N", help="of everything random (0)")
     live = parser.add_argument_group("how it is served")
-    live.add_argument("--run-id", default="drill", metavar="NAME", help="name of the run (drill)")
+    live.add_argument("--run-id", default="drill", metavar="RUN_ID", help="name of the run (drill)")
     live.add_argument(
         "--speed", type=_positive, default=1.0, metavar="X",
         help="times as fast: divides all durations, those of the rules you use must be divided likewise",
@@ -82,9 +83,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     where.add_argument(
         "--listen", metavar="ADDRESS", help="serve the metrics here (HOST:PORT), write no files"
     )
-    where.add_argument(
-        "--segments-dir", metavar="DIR", help="base folder of the segment files ($ARGUS_DIR, or /dev/shm)"
-    )
+    add_segments_directory(where)
     live.add_argument("--quiet", action="store_true", help="no progress on stderr")
 
 
@@ -200,8 +199,8 @@ def _run(args: argparse.Namespace, scenario: Scenario, progress: Progress, stop:
             "and one exporter that serves all of them answers slowly",
             file=sys.stderr,
         )
-    if args.segments_dir:
-        os.environ["ARGUS_DIR"] = args.segments_dir
+    if args.segments:
+        os.environ["ARGUS_DIR"] = str(args.segments)
     make: Make = anonymous if args.listen else _file
     player = Player(
         drill, topology, profile, args.run_id,

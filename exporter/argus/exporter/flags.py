@@ -69,7 +69,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     )  # fmt: skip
     segments = parser.add_argument_group("segments")
     segments.add_argument(
-        "--segments.directory", dest="segments", type=Path, metavar="DIR",
+        "--segments.directory", "--segments-dir", dest="segments", type=Path, metavar="DIR",
         help=f"holds the users' directories argus-<uid> (default $ARGUS_DIR or {DEFAULT_BASE})",
     )  # fmt: skip
     segments.add_argument(

@@ -13,6 +13,7 @@ from pathlib import Path
 from typing import BinaryIO
 
 from argus import _native
+from argus.common_flags import add_run_id, add_segments_directory
 from argus.exporter.lifecycle import FileSource
 from argus.flight import clocks, fetch
 from argus.flight.files import atomic_file
@@ -23,7 +24,7 @@ from argus.flight.range import RangeError, parse_ranks
 from argus.flight.range import parse as parse_iterations
 from argus.flight.recording import traces
 from argus.flight.select import SelectError, record
-from argus.segment.files import DEFAULT_BASE, base_directory
+from argus.segment.files import base_directory
 
 DESCRIPTION = """\
 Writes what ranks did last (iterations, phases, collectives, kernels by stream)
@@ -56,7 +57,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
         "--rank", "--ranks", dest="ranks", action="append", metavar="R",
         help="global ranks: 3, 1-3 or 0,4-7; may be repeated (default: all of the run)",
     )  # fmt: skip
-    parser.add_argument("--run", metavar="RUN", help="run id, where there are ranks of several runs")
+    add_run_id(parser, "which run, where there are ranks of several")
     parser.add_argument(
         "--iterations", metavar="N|a-b",
         help="the last N iterations of each rank, or those numbered a to b (default: all that is remembered)",
@@ -66,10 +67,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
         help="where to write; compressed if the name ends in .gz, which Perfetto opens as well; "
         "- is standard output",
     )  # fmt: skip
-    parser.add_argument(
-        "--segments-dir", type=Path, metavar="DIR",
-        help=f"where this node's ranks leave their segments (default $ARGUS_DIR or {DEFAULT_BASE})",
-    )  # fmt: skip
+    add_segments_directory(parser)
     parser.add_argument(
         "--exporter", dest="exporters", action="append", metavar="URL",
         help="ask this exporter instead of looking on this node; may be repeated",
@@ -86,7 +84,7 @@ def run(args: argparse.Namespace) -> int:
         ranks = parse_ranks(args.ranks) if args.ranks else None
         if args.iterations is not None:
             parse_iterations(args.iterations)
-        if args.traces and (args.exporters or ranks is not None or args.iterations or args.run):
+        if args.traces and (args.exporters or ranks is not None or args.iterations or args.run_id):
             raise RangeError("traces that were written before are merged as they are, without other choices")
     except RangeError as error:
         return _complain(str(error), 2)
@@ -132,11 +130,11 @@ def _complain(text: str, status: int) -> int:
 
 
 def _local(args: argparse.Namespace, ranks: set[int] | None) -> list[RankTrace]:
-    base = args.segments_dir or base_directory()
+    base = args.segments or base_directory()
     source = FileSource(base, removes=False)
     wanted = parse_iterations(args.iterations) if args.iterations else None
     try:
-        recordings = record([source], args.run, ranks, _native.monotonic_ns())
+        recordings = record([source], args.run_id, ranks, _native.monotonic_ns())
     except SelectError as error:
         raise SelectError(f"{base}: {error}; this command reads the ranks of this node") from None
     finally:
@@ -149,7 +147,7 @@ def _remote(args: argparse.Namespace, ranks: set[int] | None) -> list[RankTrace]
     for url in args.exporters:
         try:
             found += fetch.fetch(
-                url, args.run, ranks, args.iterations, ca_file=args.ca_file, client_cert=args.client_cert
+                url, args.run_id, ranks, args.iterations, ca_file=args.ca_file, client_cert=args.client_cert
             )
         except fetch.FetchError as error:
             failed.append(error)
@@ -177,7 +175,7 @@ def _single(found: list[RankTrace]) -> list[RankTrace]:
     runs = sorted({each.run_id for each in found})
     if len(runs) > 1:
         raise SelectError(
-            f"these are ranks of several runs: {', '.join(map(repr, runs[:12]))}; say which (--run)"
+            f"these are ranks of several runs: {', '.join(map(repr, runs[:12]))}; say which (--run-id)"
         )
     newest = {each.rank: each for each in sorted(found, key=lambda each: (each.attempt, each.last_wall_ns))}
     return [newest[rank] for rank in sorted(newest)]

@@ -13,6 +13,7 @@ from pathlib import Path
 from threading import Event
 
 from argus._native import Segment
+from argus.common_flags import add_run_id, add_segments_directory
 from argus.progress import Progress
 from argus.replay import pace
 from argus.replay.feed import Feed, anonymous, recorded_world_size, segment_fields
@@ -39,14 +40,10 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
         "--speed", type=_speed, default=1.0, metavar="X", help="times as fast as recorded (default 1)"
     )
     parser.add_argument("--loop", action="store_true", help="begin again at the end, until Ctrl-C")
-    parser.add_argument("--run", metavar="RUN_ID", help="read only this run of a trace that holds several")
-    parser.add_argument("--run-id", metavar="NAME", help="show the run under this name")
+    add_run_id(parser, "read only this run of a trace that holds several")
+    parser.add_argument("--show-as", metavar="NAME", help="show the run under this name")
     where = parser.add_mutually_exclusive_group()
-    where.add_argument(
-        "--segments-dir",
-        metavar="DIR",
-        help="base folder of the segment files (default: $ARGUS_DIR, or /dev/shm)",
-    )
+    add_segments_directory(where)
     where.add_argument(
         "--listen", metavar="ADDRESS", help="serve the metrics here (HOST:PORT) and write no segment files"
     )
@@ -93,15 +90,15 @@ def _signals() -> Iterator[Event]:
 
 
 def _run(args: argparse.Namespace, progress: Progress, stop: Event) -> int:
-    table, notes = load(args.traces, args.run, progress)
+    table, notes = load(args.traces, args.run_id, progress)
     with table:
         progress.clear()
         for line in notes.lines():
             print(f"argus replay: {line}", file=sys.stderr)
         for rank in table.ranks.values():
-            rank.run_id = args.run_id or rank.run_id
-        if args.segments_dir:
-            os.environ["ARGUS_DIR"] = args.segments_dir
+            rank.run_id = args.show_as or rank.run_id
+        if args.segments:
+            os.environ["ARGUS_DIR"] = str(args.segments)
         make: Callable[[Rank, int], Segment] = anonymous if args.listen else _file
         if not args.listen and len(table.ranks) > _EXPORTER_LIMIT:
             print(

@@ -8,12 +8,13 @@ import sys
 from pathlib import Path
 
 from argus import _native
+from argus.common_flags import add_run_id, add_segments_directory
 from argus.exporter.lifecycle import FileSource
 from argus.flight import fetch
 from argus.flight.files import atomic_file
 from argus.flight.recording import Recording
 from argus.flight.select import SelectError, choose, record
-from argus.segment.files import DEFAULT_BASE, base_directory
+from argus.segment.files import base_directory
 from argus.stacks.dump import DumpError, dump
 from argus.stacks.render import FORMATS, RenderError, render
 
@@ -48,9 +49,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     parser.description, parser.epilog = DESCRIPTION, EPILOG
     parser.formatter_class = argparse.RawDescriptionHelpFormatter
     parser.add_argument("--rank", type=int, metavar="R", help="global rank (default: the only one there is)")
-    parser.add_argument(
-        "--run", "--run-id", dest="run", metavar="RUN", help="run id, where there are ranks of several runs"
-    )
+    add_run_id(parser, "which run, where there are ranks of several")
     parser.add_argument(
         "--format", choices=FORMATS, default="text",
         help="text to read, folded stacks for flame graphs, or speedscope's JSON (default text)",
@@ -62,10 +61,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
         "--dump", action="store_true",
         help="take the stacks of this moment from outside, by py-spy; needs the right to trace the process",
     )  # fmt: skip
-    parser.add_argument(
-        "--segments-dir", type=Path, metavar="DIR",
-        help=f"where this node's ranks leave their segments (default $ARGUS_DIR or {DEFAULT_BASE})",
-    )  # fmt: skip
+    add_segments_directory(parser)
     parser.add_argument("--exporter", metavar="URL", help="ask this exporter instead of looking on this node")
     parser.add_argument("--ca-file", metavar="FILE", help="certificate authority of the exporter")
     parser.add_argument("--client-cert", metavar="FILE", help="certificate and key to show to it, in PEM")
@@ -129,9 +125,9 @@ def _ranks(args: argparse.Namespace) -> set[int] | None:
 
 
 def _recorded(args: argparse.Namespace) -> str:
-    source = FileSource(args.segments_dir or base_directory(), removes=False)
+    source = FileSource(args.segments or base_directory(), removes=False)
     try:
-        found: list[Recording] = record([source], args.run, _ranks(args), _native.monotonic_ns())
+        found: list[Recording] = record([source], args.run_id, _ranks(args), _native.monotonic_ns())
     except SelectError as error:
         raise SelectError(f"{source.base}: {error}; this command reads the ranks of this node") from None
     finally:
@@ -140,10 +136,10 @@ def _recorded(args: argparse.Namespace) -> str:
 
 
 def _dump(args: argparse.Namespace) -> str:
-    source = FileSource(args.segments_dir or base_directory(), removes=False)
+    source = FileSource(args.segments or base_directory(), removes=False)
     try:
         ranks = source.scan(_native.monotonic_ns()).ranks
-        keys = choose((rank.state.identity.key for rank in ranks if rank.up), args.run, _ranks(args))
+        keys = choose((rank.state.identity.key for rank in ranks if rank.up), args.run_id, _ranks(args))
         if len(keys) > 1:
             raise SelectError(f"say which rank: {', '.join(str(key.rank) for key in keys)}")
         pids = source.processes(keys)
@@ -159,7 +155,7 @@ def _dump(args: argparse.Namespace) -> str:
 def _remote(args: argparse.Namespace) -> str:
     query = [("format", args.format)]
     query += [("rank", str(args.rank))] if args.rank is not None else []
-    query += [("run_id", args.run)] if args.run is not None else []
+    query += [("run_id", args.run_id)] if args.run_id is not None else []
     try:
         content = fetch.get(
             args.exporter, "/stacks/now", query, ca_file=args.ca_file, client_cert=args.client_cert

@@ -187,7 +187,7 @@ def _name_run(table: Table, paths: Sequence[str], run: str | None) -> None:
     if len(runs) > 1:
         raise TraceError(
             f"the trace holds {len(runs)} runs ({', '.join(runs[:5])}{', …' if len(runs) > 5 else ''}); "
-            "choose one with --run"
+            "choose one with --run-id"
         )
 
 
