@@ -43,7 +43,8 @@ def test_a_trace_over_http(base: Path, tmp_path: Path) -> None:
             assert {"iterations", "phases", "collectives"} <= set(tracks)
             whole = [each for each in tracks["iterations"] if each.end is not None]
             assert len(whole) == 3
-            assert {each.name for each in tracks["phases"]} == {"forward"}
+            # What is open may be a collective, of which no more is known yet.
+            assert {each.name for each in tracks["phases"] if each.end is not None} == {"forward"}
         packed = ask(running, "/trace?ranks=0-3", headers={"Accept-Encoding": "gzip"})
         assert packed[2]["Content-Encoding"] == "gzip"
         assert len(decode(gzip.decompress(packed[1]))) == 4
