@@ -53,6 +53,11 @@ class Handle:
         """Why it is not; empty while it is, and after `detach`."""
         return self._reason if self._recorder is None else self._recorder.reason
 
+    @property
+    def recorder(self) -> Recorder | None:
+        """What an integration feeds with events; None where the loop is not recorded."""
+        return self._recorder
+
     def on_detach(self, undo: Callable[[], None]) -> None:
         """Have ``detach`` call this, the last one first."""
         self._undo.append(undo)
@@ -61,6 +66,15 @@ class Handle:
         """Take everything off, and leave the recorder on."""
         while self._undo:
             self._undo.pop()()
+
+    def absorb(self, other: Handle) -> None:
+        """Hold what another `attach` did, too, so that one ``detach`` takes off both."""
+        self._undo += other._undo
+        other._undo = []
+        self._reason = other._reason
+        if self._recorder is None:
+            self._recorder, other._recorder = other._recorder, None
+        other.detach()
 
     def detach(self) -> None:
         """Take everything off again that this `attach` put on."""
@@ -106,7 +120,7 @@ def attach(
         TypeError: An argument is not what it should be.
     """
     schedules, models = _split(model)
-    steppers = _several(optimizer, Optimizer, "optimizer")
+    steppers = [optimizers.innermost(item) for item in _several(optimizer, Optimizer, "optimizer")]
     iterables = list(dataloader) if isinstance(dataloader, (list, tuple)) else [dataloader]
     chosen = _checked_kinds(kinds or {})
     handle = Handle(None)

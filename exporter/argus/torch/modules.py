@@ -1,50 +1,26 @@
-"""Forward, backward and gradient synchronisation of a module.
+"""Forward passes of a module; what its backward passes begin at.
 
 Calls are caught where ``torch.nn.Module`` looks for a compiled call
 (``_compiled_call_impl``, torch 2.2 and later), not by module hooks: what
 stands there is left out of pickles, copies and state dicts by torch itself,
 sees exceptions, and torch.compile neither traces nor breaks on it, whether it
 came before or after.
-
-Backward begins when the gradient reaches a tensor of the module's output.  A
-callback queued with the autograd engine at that moment runs when this rank's
-gradients are computed, before DDP's own callback, which waits for the
-all-reduces; one queued by ours runs after it.
 """
 
 from __future__ import annotations
 
-import functools
 import weakref
-from collections.abc import Callable, Iterator, Mapping
-from dataclasses import fields, is_dataclass
-from typing import Any, Concatenate, ParamSpec
+from collections.abc import Callable
+from typing import Any
 
 import torch
-from torch import Tensor
 from torch.nn import Module
 
+from argus.torch.backward import Backward, guarded
 from argus.torch.compiler import is_compiling, leave_alone, set_compiler
 from argus.torch.recorder import Recorder
 
 _SLOT = "_compiled_call_impl"
-_P = ParamSpec("_P")
-
-
-def _guarded(
-    method: Callable[Concatenate[TracedModel, _P], Any],
-) -> Callable[Concatenate[TracedModel, _P], Any]:
-    """A method that never raises into the training: its failure turns tracing off; falsy then."""
-
-    @functools.wraps(method)
-    def safely(self: TracedModel, /, *args: _P.args, **kwargs: _P.kwargs) -> Any:
-        try:
-            return method(self, *args, **kwargs)
-        except Exception as error:
-            self._recorder.turn_off(f"{type(error).__name__} in {method.__name__}: {error}")
-            return False
-
-    return safely
 
 
 class TracedModel:
@@ -59,7 +35,7 @@ class TracedModel:
         """
         self._recorder = recorder
         self._model: weakref.ref[Module] = weakref.ref(model)
-        self._ddps = [weakref.ref(ddp) for ddp in find_ddp(model)]
+        self._backward = Backward(recorder, find_ddp(model))
         self._inside = False  # called, and the user's own module is not yet
         self._inner: weakref.ref[Module] | None = None
         if is_ddp(model) and isinstance(model.module, Module):
@@ -68,7 +44,7 @@ class TracedModel:
         self._core = weakref.ref(_core(model))
         self.catch()
 
-    @_guarded
+    @guarded
     def catch(self) -> None:
         """Put the catchers in place, also when ``model.compile()`` has thrown them out since."""
         model = self._model()
@@ -85,7 +61,7 @@ class TracedModel:
             if module is not None:
                 _release(module)
 
-    @_guarded
+    @guarded
     def _enter(self) -> bool:
         """Whether this call is a training forward pass, and its beginning is recorded."""
         model, core, recorder = self._model(), self._core(), self._recorder
@@ -112,16 +88,14 @@ class TracedModel:
         self._inner_missed = self._inner is not None
         return True
 
-    @_guarded
+    @guarded
     def _leave(self, output: Any) -> None:
         self._inside = False
         self._recorder.forward_ends()
-        if self._recorder.off or output is None:
-            return
-        ddps = [ddp for ddp in (reference() for reference in self._ddps) if ddp is not None]
-        self._watch(output, any(ddp.require_backward_grad_sync for ddp in ddps))
+        if not self._recorder.off and output is not None:
+            self._backward.watch(output)
 
-    @_guarded
+    @guarded
     def _enter_inner(self) -> bool:
         if not self._inside:
             return False
@@ -129,40 +103,16 @@ class TracedModel:
         self._recorder.forward_computes()
         return True
 
-    @_guarded
+    @guarded
     def _leave_inner(self, output: Any) -> None:
         self._recorder.forward_computed()
 
-    def _watch(self, output: Any, sync: bool) -> None:
-        def on_gradient(gradient: Tensor) -> None:
-            if not is_compiling():
-                self._gradient_arrives(sync)
-
-        # Said by torch's own flag: copies and pickles of the tensor may lose this hook without a warning.
-        on_gradient.__torch_unserializable__ = True  # type: ignore[attr-defined]
-        for tensor in _tensors(output):
-            if tensor.grad_fn is not None:
-                tensor.register_hook(on_gradient)  # type: ignore[no-untyped-call]
-
-    @_guarded
-    def _gradient_arrives(self, sync: bool) -> None:
-        recorder, task = self._recorder, torch._C._current_graph_task_id()
-        if not recorder.off and task != recorder.backward_task:
-            queue = torch.autograd.Variable._execution_engine.queue_callback
-            queue(lambda: self._backward_ends(queue))
-        recorder.backward_begins(task, sync)
-
-    @_guarded
-    def _backward_ends(self, queue: Callable[[Callable[[], None]], None]) -> None:
-        self._recorder.backward_ends()
-        if self._recorder.sync_follows:
-            queue(self._recorder.sync_ends)
-
 
 def _core(module: Module) -> Module:
-    """The user's own module inside DDP and torch.compile's wrapper: its `training` is the one that counts."""
+    """The user's own module inside wrappers: its `training` is the one that counts."""
     while True:
-        inside = module.module if is_ddp(module) else module._modules.get("_orig_mod")
+        wraps = is_ddp(module) or is_engine(module)
+        inside = module.module if wraps else module._modules.get("_orig_mod")
         if not isinstance(inside, Module):
             return module
         module = inside
@@ -171,6 +121,11 @@ def _core(module: Module) -> Module:
 def is_ddp(module: Module) -> bool:
     """Whether the module is torch's DistributedDataParallel (imported only where the job did)."""
     return any(ancestor.__name__ == "DistributedDataParallel" for ancestor in type(module).__mro__)
+
+
+def is_engine(module: object) -> bool:
+    """Whether this is DeepSpeed's engine, which holds the user's module (imported only where the job did)."""
+    return any(ancestor.__name__ == "DeepSpeedEngine" for ancestor in type(module).__mro__)
 
 
 def find_ddp(model: Module) -> list[Any]:
@@ -226,21 +181,6 @@ def _catcher(
 
     catch.compiled_call = compiled_call  # type: ignore[attr-defined]
     return catch
-
-
-def _tensors(value: Any) -> Iterator[Tensor]:
-    """The tensors in an output: sequences, mappings and dataclasses are searched."""
-    if isinstance(value, Tensor):
-        yield value
-    elif isinstance(value, Mapping):
-        for item in value.values():
-            yield from _tensors(item)
-    elif isinstance(value, (list, tuple, set, frozenset)):
-        for item in value:
-            yield from _tensors(item)
-    elif is_dataclass(value) and not isinstance(value, type):
-        for field in fields(value):
-            yield from _tensors(getattr(value, field.name))
 
 
 _CATCHER = _catcher(lambda: None, None, bool, bool).__code__  # type: ignore[arg-type]

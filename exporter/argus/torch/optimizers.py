@@ -60,6 +60,13 @@ def trace(optimizer: Optimizer, recorder: Recorder, after_step: Callable[[], Non
     return undo
 
 
+def innermost(optimizer: Optimizer) -> Optimizer:
+    """The optimizer that steps, inside wrappers that are optimizers by name only, as Accelerate's."""
+    while not hasattr(optimizer, "_optimizer_step_pre_hooks") and hasattr(optimizer, "optimizer"):
+        optimizer = optimizer.optimizer
+    return optimizer
+
+
 def is_traced(optimizer: Optimizer) -> bool:
     """Whether `trace` has been here."""
     return _MARK in optimizer.__dict__
