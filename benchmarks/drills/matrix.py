@@ -31,7 +31,7 @@ TOPOLOGIES = {
     "experts": (Topology(dp=16, pp=2, ep=4), Topology(dp=32, pp=2, ep=4), Topology(dp=32, pp=4, ep=8)),
     "replicas": (Topology(dp=4, tp=4, pp=2), Topology(dp=8, tp=4, pp=2)),
     "nodes": (Topology(dp=4, tp=4, pp=4, per_node=4),),
-    "large": (Topology(dp=64, pp=4, ep=8), Topology(dp=64, tp=2, pp=4, ep=8), Topology(dp=128, pp=8, ep=16)),
+    "large": (Topology(dp=64, pp=4, ep=8), Topology(dp=64, tp=2, pp=4, ep=8), Topology(dp=1024, pp=1, ep=16)),
 }
 ANY = TOPOLOGIES["plain"][:3] + TOPOLOGIES["pipelines"] + TOPOLOGIES["experts"][:2]
 
