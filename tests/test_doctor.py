@@ -101,6 +101,8 @@ def test_a_check_that_hangs_or_fails_does_not_hide_the_others() -> None:
         ({}, Level.OK, "no variable ARGUS_… is set"),
         ({"ARGUS_DIR": "/x"}, Level.OK, "ARGUS_DIR"),
         ({"ARGUS_KERNAL_PATTERNS": "x"}, Level.NOTE, "is ARGUS_KERNEL_PATTERNS meant?"),
+        ({"ARGUS_EVNTS": "0"}, Level.NOTE, "is ARGUS_FLIGHT_EVENTS meant?"),
+        ({"ARGUS_HELLO": "1"}, Level.NOTE, "unset it"),
         ({"ARGUS_KERNEL_PATTERNS": "/nowhere/x"}, Level.PROBLEM, "/nowhere/x, which is not there"),
         ({"ARGUS_KERNEL_ATTRIBUTION": "memsett"}, Level.PROBLEM, "'memsett' is none of auto, memset, call"),
         ({"ARGUS_DISABLE": "1"}, Level.NOTE, "are not traced"),
@@ -123,8 +125,13 @@ def test_every_variable_that_argus_reads_is_known() -> None:
         if path.parent.name != "doctor":
             read |= set(re.findall(r'"(ARGUS_[A-Z_]+)"', path.read_text()))
     for path in (ROOT / "native").rglob("*.c*"):
-        read |= set(re.findall(r'getenv\("(ARGUS_[A-Z_]+)"', path.read_text()))
+        read |= set(re.findall(r'(?:getenv|is_set)\("(ARGUS_[A-Z_]+)"', path.read_text()))
     assert set(rank.VARIABLES) == read
+
+
+def test_every_variable_is_in_the_documentation() -> None:
+    told = (ROOT / "docs" / "tracing.md").read_text("utf-8").split("## Environment variables")[1]
+    assert set(re.findall(r"`(ARGUS_[A-Z_]+)`", told.split("\n## ")[0])) == set(rank.VARIABLES)
 
 
 def test_a_misspelled_attribution_is_said_by_the_rank_itself(tmp_path: Path) -> None:

@@ -109,7 +109,9 @@ def _segments(series: list[Series]) -> Iterator[Finding]:
     }
     alive = states.get("alive", 0)
     if alive:
-        runs = {each.labels["run_id"] for each in series if each.name == catalogue.RANK_UP.name}
+        runs = {
+            each.labels["run_id"] for each in series if each.name == catalogue.RANK_UP.name and each.value
+        }
         yield ok(f"it sees {alive} ranks of {', '.join(sorted(runs))}")
     else:
         yield note(

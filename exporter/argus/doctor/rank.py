@@ -16,6 +16,7 @@ from argus.tracer import launchers
 from argus.tracer.identity import detect
 from argus.tracer.kernels import misspelled_attribution
 
+_PREFIX = "ARGUS_"
 VARIABLES = (
     "ARGUS_ALERTMANAGER",
     "ARGUS_CUPTI",
@@ -27,6 +28,7 @@ VARIABLES = (
     "ARGUS_KERNEL_PATTERNS",
     "ARGUS_KERNEL_QUIET_SECONDS",
     "ARGUS_NODE",
+    "ARGUS_NVTX_INIT",
     "ARGUS_NVTX_PATTERNS",
     "ARGUS_PROMETHEUS",
     "ARGUS_PROMTOOL",
@@ -112,7 +114,7 @@ def _run_source(environ: Mapping[str, str], run_id: str) -> str:
 
 def settings(environ: Mapping[str, str]) -> Iterator[Finding]:
     """Variables that are misspelled, or name what is not there."""
-    given = sorted(name for name in environ if name.startswith("ARGUS_"))
+    given = sorted(name for name in environ if name.startswith(_PREFIX))
     complaints = [finding for name in given for finding in _setting(name, environ[name])]
     for trouble in (misspelled_attribution(environ), injection.trouble(environ)):
         if trouble:
@@ -123,10 +125,13 @@ def settings(environ: Mapping[str, str]) -> Iterator[Finding]:
 
 def _setting(name: str, value: str) -> Iterator[Finding]:
     if name not in VARIABLES:
-        near = difflib.get_close_matches(name, VARIABLES, 1)
+        endings = [known.removeprefix(_PREFIX) for known in VARIABLES]  # the beginning is no likeness
+        near = difflib.get_close_matches(name.removeprefix(_PREFIX), endings, 1, 0.5)
         yield note(
             f"{name} is set, and nothing of ARGUS reads it",
-            f"is {near[0]} meant?" if near else "unset it, or see the documentation for its right name",
+            f"is {_PREFIX}{near[0]} meant?"
+            if near
+            else "unset it, or see docs/tracing.md for its right name",
         )
     elif name in _FILES and value and os.sep in value and not os.path.exists(value):
         yield problem(f"{name} names {value}, which is not there", "correct the path, or unset it")
