@@ -48,6 +48,8 @@ _SIZES = {
 _IN_MEMORY = 4096
 """Ranks above which a warning is due: about 250 KB of memory each, and one exporter for all of them."""
 
+_AGAINST_PEERS = ("ArgusComputeStraggler", "ArgusHostStall")
+
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
     """Declare the command's arguments."""
@@ -160,8 +162,8 @@ def run(args: argparse.Namespace) -> int:
         return 0
     scenario = SCENARIOS.get(args.scenario)
     if scenario is None:
-        what = f"there is no scenario {args.scenario!r}" if args.scenario else "which scenario?"
-        print(f"argus drill: {what} There are {', '.join(SCENARIOS)}", file=sys.stderr)
+        what = f"there is no scenario {args.scenario!r}" if args.scenario else "name a scenario"
+        print(f"argus drill: {what}; --list explains them: {', '.join(SCENARIOS)}", file=sys.stderr)
         return 2
     progress = Progress(quiet=args.quiet)
     try:
@@ -193,6 +195,10 @@ def _run(args: argparse.Namespace, scenario: Scenario, progress: Progress, stop:
     profile = Profile(iteration=args.iteration, noise=args.noise)
     settings = settings_of(scenario, topology, profile, args.rank, args.factor, args.since, not args.no_bytes)
     drill = scenario.build(settings)
+    if topology.lanes == 1 and any(claim.alert in _AGAINST_PEERS for claim in drill.truth.must):
+        raise ScenarioError(
+            "each role would have one rank, with no peers to compare it with; give a larger dp"
+        )
     if topology.ranks > _IN_MEMORY:
         print(
             f"argus drill: {topology.ranks} ranks take about {topology.ranks / 4000:.0f} GB of memory, "
@@ -219,7 +225,7 @@ def _run(args: argparse.Namespace, scenario: Scenario, progress: Progress, stop:
 
 def _announcement(args: argparse.Namespace, scenario: Scenario, player: Player) -> Iterator[str]:
     topology = player.topology
-    yield f"{scenario.name}, run {args.run_id}, {topology.ranks} ranks on {topology.nodes} nodes"
+    yield f"{scenario.name}, run {args.run_id}, {_counted(topology.ranks, 'rank')} on {_counted(topology.nodes, 'node')}"
     truth = player.truth
     claims = [str(claim) for claim in truth.must]
     if truth.any_of:
@@ -228,6 +234,10 @@ def _announcement(args: argparse.Namespace, scenario: Scenario, player: Player) 
     if scenario.name != "healthy":
         yield f"the fault begins after {args.since / args.speed:g} s"
     yield "must be accused: " + ("; ".join(claims) if claims else "nobody")
+
+
+def _counted(number: int, thing: str) -> str:
+    return f"{number} {thing}" if number == 1 else f"{number} {thing}s"
 
 
 @contextmanager
