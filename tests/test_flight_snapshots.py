@@ -75,7 +75,7 @@ def test_alerts_that_are_not_about_this_node_do_nothing(base: Path, tmp_path: Pa
             b'{"alerts": []}',
         ):
             status, said, _ = ask(running, "/alerts", body)
-            assert (status, said) == (200, b"no alert names a rank of this node\n")
+            assert (status, said) == (200, b"no firing alert names a rank of this node\n")
     assert snapshots(tmp_path) == []
 
 

@@ -87,7 +87,7 @@ class Receiver:
         here = {(rank.state.identity.run_id, rank.state.identity.rank) for rank in ranks}
         local = [each for each in named if (each.run_id, each.rank) in here]
         if not local:
-            yield "no alert names a rank of this node"
+            yield "no firing alert names a rank of this node"
         for run_id in dict.fromkeys(each.run_id for each in local):
             yield self._one_run([each for each in local if each.run_id == run_id], ranks, now_ns)
 
