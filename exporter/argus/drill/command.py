@@ -118,15 +118,17 @@ def overview() -> str:
     """Every scenario, what happens and what must be said of it."""
     parts = []
     for scenario in SCENARIOS.values():
-        topology = scenario.topology
-        size = (
-            f"{topology.ranks} ranks (dp {topology.dp}, tp {topology.tp}, pp {topology.pp}, ep {topology.ep})"
-        )
+        size = _size(scenario.topology)
         text = f"{scenario.about} Expected: {scenario.expected}. Factor {scenario.factor:g}, {size}."
         parts.append(
             scenario.name + "\n" + textwrap.fill(text, 96, initial_indent="  ", subsequent_indent="  ")
         )
     return "\n".join(parts) + "\n"
+
+
+def _size(topology: Topology) -> str:
+    sizes = ", ".join(f"{name} {getattr(topology, name)}" for name in ("dp", "tp", "pp", "ep"))
+    return f"{_counted(topology.ranks, 'rank')} ({sizes})"
 
 
 def settings_of(
@@ -225,7 +227,8 @@ def _run(args: argparse.Namespace, scenario: Scenario, progress: Progress, stop:
 
 def _announcement(args: argparse.Namespace, scenario: Scenario, player: Player) -> Iterator[str]:
     topology = player.topology
-    yield f"{scenario.name}, run {args.run_id}, {_counted(topology.ranks, 'rank')} on {_counted(topology.nodes, 'node')}"
+    nodes = _counted(topology.nodes, "node")
+    yield f"{scenario.name}, run {args.run_id}, {_size(topology)} on {nodes}"
     truth = player.truth
     claims = [str(claim) for claim in truth.must]
     if truth.any_of:
