@@ -25,7 +25,7 @@ def prometheus(url: str, exporter_url: str) -> Iterator[Finding]:
         url: Its address.
         exporter_url: Where this node's exporter should be.
     """
-    client = Client(url if "://" in url else f"http://{url}", timeout=_TIMEOUT_S)
+    client = Client(url, timeout=_TIMEOUT_S)
     try:
         yield from _version(client)
         scraped, interval = _scraped(client, exporter_url)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import errno
 import os
 from collections.abc import Iterator
 from contextlib import contextmanager, suppress
@@ -16,6 +17,8 @@ def atomic_file(path: Path, mode: int) -> Iterator[BinaryIO]:
     Raises:
         OSError: It can't be written.
     """
+    if not path.name or path.is_dir():
+        raise IsADirectoryError(errno.EISDIR, "a file is to be written, this is a directory", str(path))
     temporary = path.with_name(f".{path.name}.{os.getpid()}.tmp")
     flags = os.O_WRONLY | os.O_CREAT | os.O_EXCL | os.O_NOFOLLOW | os.O_CLOEXEC
     with suppress(FileNotFoundError):

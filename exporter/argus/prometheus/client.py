@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 from typing import Any
+from urllib.parse import unquote, urlsplit, urlunsplit
 
 import numpy as np
 import numpy.typing as npt
@@ -33,13 +34,32 @@ class Course:
 
 
 class Client:
-    """Client of one Prometheus at ``url``; proxies of the environment are ignored."""
+    """Client of one Prometheus; proxies of the environment are ignored.
+
+    Attributes:
+        url: Its address, without user and password.
+    """
 
     def __init__(self, url: str, timeout: float = 30.0) -> None:
-        self.url = url.rstrip("/")
+        """
+        Args:
+            url: Address with its path prefix, if any; ``http://user:password@host:9090`` for basic auth.
+            timeout: Seconds that it may be silent.
+        """
         self._timeout = timeout
         self._session = requests.Session()
         self._session.trust_env = False
+        try:
+            parts = urlsplit(url if "://" in url else f"http://{url}")
+        except ValueError:  # asking it will say so
+            self.url = url
+            return
+        user, at, host = parts.netloc.rpartition("@")
+        if at:
+            # requests writes what is no ASCII as Latin-1; Prometheus reads UTF-8.
+            name, password = (unquote(part).encode().decode("latin-1") for part in user.partition(":")[::2])
+            self._session.auth = (name, password)
+        self.url = urlunsplit((parts.scheme, host, parts.path.rstrip("/"), "", ""))
 
     def close(self) -> None:
         """Close its connections."""
@@ -119,12 +139,25 @@ class Client:
                 reply = self._session.post(self.url + path, data=parameters, timeout=self._timeout)
             else:
                 reply = self._session.get(self.url + path, params=parameters, timeout=self._timeout)
-            body = reply.json()
         except (requests.RequestException, ValueError) as error:
             raise QueryError(f"{self.url}{path}: {error}") from error
+        try:
+            body = reply.json()
+        except ValueError:
+            body = None
+        if not isinstance(body, dict) or not ("data" in body or "error" in body):
+            raise QueryError(f"{self.url}{path}: {_no_answer(reply)}")
         if body.get("status") != "success":
             raise QueryError(f"{self.url}{path}: {body.get('errorType')}: {body.get('error')}")
-        return body["data"]
+        return body.get("data")
+
+
+def _no_answer(reply: requests.Response) -> str:
+    """What is wrong with an answer that is none of Prometheus's API."""
+    said = f"HTTP {reply.status_code} {reply.reason}".rstrip()
+    if reply.status_code in (401, 403):
+        return f"{said}; user and password are a part of the address: http://USER:PASSWORD@HOST:PORT"
+    return f"{said}, and no answer of Prometheus; is its path prefix missing in the address?"
 
 
 def _courses(rows: list[dict[str, Any]]) -> list[Course]:

@@ -35,7 +35,10 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     """Declare the arguments."""
     parser.description, parser.epilog = DESCRIPTION, EPILOG
     parser.formatter_class = argparse.RawDescriptionHelpFormatter
-    parser.add_argument("--prometheus", required=True, metavar="URL", help="the Prometheus to ask")
+    parser.add_argument(
+        "--prometheus", required=True, metavar="URL",
+        help="the Prometheus to ask; http://USER:PASSWORD@HOST:9090/PREFIX where it wants or has these",
+    )  # fmt: skip
     parser.add_argument("--run-id", required=True, metavar="RUN_ID", help="the run, as in the label run_id")
     parser.add_argument(
         "-o", "--output", type=Path, default=Path("argus-report.html"), metavar="FILE",

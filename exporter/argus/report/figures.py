@@ -35,7 +35,9 @@ class Picture:
 
 def pictures(document: Document) -> list[Picture]:
     """All pictures of a report, in reading order."""
-    made = [_iteration(document), _heatmap(document)]
+    made = [_iteration(document)]
+    if len(document.ranks) and document.phases.names:
+        made.append(_heatmap(document))
     made += [_comparison(c, f"compare{i}") for i, c in enumerate(document.comparisons)]
     waiting = _waiting(document)
     return [*made, waiting] if waiting else made
@@ -81,7 +83,7 @@ def _iteration(document: Document) -> Picture:
                     f"after it {seconds(float(np.median(after)))}."
                 )
         top = max(float(np.nanmax(c.values)) for c in (document.iteration, document.slowest) if len(c.values))
-        ax.set_ylim(0, 1.25 * top)
+        ax.set_ylim(0, 1.25 * top if top > 0 else 1)
         ax.set_ylabel("seconds")
         if axis.iterations is None:
             _clock(ax)
@@ -141,9 +143,9 @@ def _draw_heat(
             _write_cells(ax, grid, colormaps[colors], normalize)
         _mark(ax, grid, each)
         rows = range(0, height, max(1, height // 24))
-        ax.set_yticks(list(rows), [grid.rows[row] for row in rows])
+        ax.set_yticks(list(rows), [plots.short(grid.rows[row]) for row in rows])
         columns = list(range(0, width, max(1, width // 12))) if not each or width > 16 else list(range(width))
-        ax.set_xticks(columns, [grid.columns[column] for column in columns])
+        ax.set_xticks(columns, [plots.short(grid.columns[column]) for column in columns])
         if each and grid.column_title == "phase":
             ax.tick_params(axis="x", rotation=30)
         ax.set_ylabel(grid.row_title)
@@ -208,10 +210,10 @@ def _comparison(comparison: Comparison, name: str) -> Picture:
             ax.plot([mark.typical * scale], [y], "D", color=ACCUSED, markersize=6)
         ax.set_yticks(
             [0.4, *(-1 - row for row in range(len(comparison.accused)))],
-            ["everybody", *(mark.label for mark in comparison.accused)],
+            ["everybody", *(plots.short(mark.label) for mark in comparison.accused)],
         )
         right = max([float(values.max()), *(mark.slowest for mark in comparison.accused)]) * scale
-        ax.set_xlim(0, 1.05 * right)
+        ax.set_xlim(0, 1.05 * right if right > 0 else 1)
         ax.set_ylim(-0.6 - len(comparison.accused), 1.1)
         ax.set_xlabel(f"{unit}, typical of the window (line: fastest to slowest)")
         drawn = plots.svg(figure, name, comparison.title, text)
@@ -294,7 +296,9 @@ def _bars(document: Document) -> Picture:
                 rows, values, left=left, color=color, hatch=hatch, edgecolor=PAPER, linewidth=0, label=label
             )
             left = left + values
-        ax.set_yticks(rows, [f"{n} (accused)" if n in document.culprits else n for n in ranks.numbers])
+        culprits = document.culprits
+        names = [f"{plots.short(n)} (accused)" if n in culprits else plots.short(n) for n in ranks.numbers]
+        ax.set_yticks(rows, names)
         ax.invert_yaxis()
         ax.set_ylabel("rank")
         ax.set_xlabel("seconds per iteration")

@@ -8,7 +8,7 @@ from typing import Any
 import numpy as np
 
 from argus import ruleset
-from argus.prometheus import Client, QueryError
+from argus.prometheus import Client, QueryError, Sample
 from argus.report.model import Axis, Finding
 from argus.report.words import expand
 
@@ -39,17 +39,15 @@ def findings(client: Client, run_id: str, axis: Axis) -> list[Finding]:
             axis.step,
         )
     }
-    rules = _rules(client)
-    now = {_key(alert["labels"]): alert for alert in client.alerts() if alert["state"] == "firing"}
+    rules, now = _rules(client), _now(client)
+    values: dict[tuple[str, float], list[Sample]] = {}
     found = []
     for course in firing:
         labels = {k: v for k, v in course.labels.items() if k not in ("__name__", "alertstate")}
         last = float(course.times[-1])
         ongoing = last > axis.end - 2 * axis.step
         key = _key(course.labels)
-        annotations = (
-            now[key]["annotations"] if ongoing and key in now else _past(client, rules, labels, last)
-        )
+        annotations = now[key] if ongoing and key in now else _past(client, rules, labels, last, values)
         found.append(
             Finding(
                 labels,
@@ -75,39 +73,66 @@ def _key(labels: dict[str, str]) -> tuple[tuple[str, str], ...]:
     return tuple(sorted((k, v) for k, v in labels.items() if k not in ("__name__", "alertstate")))
 
 
+def _now(client: Client) -> dict[tuple[tuple[str, str], ...], dict[str, str]]:
+    """Annotations of the alerts that fire now; none where this server has series only."""
+    try:
+        alerts = client.alerts()
+    except QueryError:
+        return {}
+    return {_key(alert["labels"]): alert["annotations"] for alert in alerts if alert["state"] == "firing"}
+
+
 def _rules(client: Client) -> dict[tuple[str, str], dict[str, Any]]:
-    """Alerting rules by name and severity."""
+    """Alerting rules by name and severity; none where this server has series only."""
+    try:
+        groups = client.rules()
+    except QueryError:
+        return {}
     return {
         (rule["name"], rule.get("labels", {}).get("severity", "")): rule
-        for group in client.rules()
+        for group in groups
         for rule in group["rules"]
         if rule["type"] == "alerting"
     }
 
 
 def _past(
-    client: Client, rules: dict[tuple[str, str], dict[str, Any]], labels: dict[str, str], last: float
+    client: Client,
+    rules: dict[tuple[str, str], dict[str, Any]],
+    labels: dict[str, str],
+    last: float,
+    values: dict[tuple[str, float], list[Sample]],
 ) -> dict[str, str]:
-    """Annotations of an alert that is over, as far as labels and value can tell."""
+    """Annotations of an alert that is over, as far as labels and value can tell.
+
+    Args:
+        values: What expressions were, by moment; it is filled.
+    """
     rule = rules.get((labels["alertname"], labels.get("severity", "")))
     if rule is None:
         return {}
     templates = rule["annotations"]
     value = None
     if "$value" in templates.get("summary", ""):
-        value = _value(client, rule["query"], labels, last)
+        if (rule["query"], last) not in values:
+            values[rule["query"], last] = _values(client, rule["query"], last)
+        value = _value(values[rule["query"], last], labels)
     expanded = {
         name: expand(text, labels, value) for name, text in templates.items() if name != "description"
     }
     return {name: text for name, text in expanded.items() if text is not None}
 
 
-def _value(client: Client, query: str, labels: dict[str, str], last: float) -> float | None:
-    """What the alert's expression was when it fired last; the alert may have outlived it a little."""
+def _values(client: Client, query: str, last: float) -> list[Sample]:
+    """What an alert's expression was when it fired last; the alert may have outlived it a little."""
     try:
-        samples = client.query(f"last_over_time(({query})[5m:15s])", last)
+        return client.query(f"last_over_time(({query})[5m:15s])", last)
     except QueryError:
-        return None
+        return []
+
+
+def _value(samples: list[Sample], labels: dict[str, str]) -> float | None:
+    """The value of the alert with these labels."""
     for sample in samples:
         own = {k: v for k, v in sample.labels.items() if k != "__name__"}
         if all(labels.get(name) == text for name, text in own.items()) and np.isfinite(sample.value):

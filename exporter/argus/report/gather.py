@@ -11,7 +11,7 @@ from argus.prometheus import Client, Sample
 from argus.report.compare import comparisons
 from argus.report.findings import findings, selector
 from argus.report.model import Axis, Collective, Course, Document, Finding, Floats, PhaseTable, Ranks
-from argus.report.words import verdict
+from argus.report.words import rank_number, rank_order, verdict
 
 PLACES = ("pp", "dp", "tp", "cp", "ep")
 _COLLECTIVES_KEPT = 12
@@ -65,7 +65,7 @@ def gather(
         moment=moment,
         verdict=verdict(fired),
         findings=fired,
-        world_size=int(world[0].value) if world else len(ranks),
+        world_size=int(world[0].value) if world and np.isfinite(world[0].value) else len(ranks),
         iteration=iteration,
         slowest=slowest,
         ranks=ranks,
@@ -80,7 +80,10 @@ def gather(
 
 def _course(client: Client, expression: str, axis: Axis) -> Course:
     rows = client.query_range(f"max({expression})", axis.start, axis.end, axis.step)
-    return Course(rows[0].times, rows[0].values) if rows else Course(np.array([]), np.array([]))
+    if not rows:
+        return Course(np.array([]), np.array([]))
+    finite = np.isfinite(rows[0].values)
+    return Course(rows[0].times[finite], rows[0].values[finite])
 
 
 def _missing(client: Client, run_id: str, axis: Axis) -> str:
@@ -118,8 +121,8 @@ def _moment(fired: list[Finding], iteration: Course, axis: Axis) -> float:
 
 def _ranks(client: Client, mine: str, moment: float) -> Ranks:
     typical = client.query(f'argus_window_iteration_seconds{{{mine}, quantile="0.5"}}', moment)
-    by_rank = {sample.labels["rank"]: sample for sample in typical}
-    numbers = sorted(by_rank, key=lambda text: (not text.isdigit(), int(text) if text.isdigit() else 0, text))
+    by_rank = {sample.labels.get("rank", ""): sample for sample in typical}
+    numbers = sorted(by_rank, key=rank_order)
     index = {number: i for i, number in enumerate(numbers)}
     information = client.query(f"topk by (rank) (1, argus_rank_info{{{mine}}})", moment)
     nodes = [""] * len(numbers)
@@ -130,8 +133,8 @@ def _ranks(client: Client, mine: str, moment: float) -> Ranks:
             continue
         nodes[row] = sample.labels.get("node", "")
         for name, array in places.items():
-            text = sample.labels.get(name, "")
-            array[row] = int(text) if text.isdigit() else -1
+            place = rank_number(sample.labels.get(name, ""))
+            array[row] = -1 if place is None else place
     busy = client.query(f'argus_window_busy_seconds{{{mine}, quantile="0.5"}}', moment)
     communication = client.query(
         f'sum by (rank) (argus_window_phase_seconds{{{mine}, quantile="0.5", kind="communication"}})', moment
@@ -159,7 +162,7 @@ def _array(samples: Iterable[Sample], index: dict[str, int]) -> Floats:
     values = np.full(len(index), np.nan)
     for sample in samples:
         row = index.get(sample.labels.get("rank", ""))
-        if row is not None:
+        if row is not None and np.isfinite(sample.value):
             values[row] = sample.value
     return values
 
@@ -190,7 +193,9 @@ def _collectives(client: Client, mine: str, moment: float, ranks: Ranks) -> list
     found = []
     for op, group in sorted({(s.labels["op"], s.labels["group"]) for s in samples}):
         own = (s for s in samples if (s.labels["op"], s.labels["group"]) == (op, group))
-        found.append(Collective(op, group, _array(own, index)))
+        seconds = _array(own, index)
+        if not np.isnan(seconds).all():
+            found.append(Collective(op, group, seconds))
     found.sort(key=lambda collective: -float(np.nansum(collective.seconds)))
     return found[:_COLLECTIVES_KEPT]
 
@@ -198,14 +203,16 @@ def _collectives(client: Client, mine: str, moment: float, ranks: Ranks) -> list
 def _lost(client: Client, mine: str, axis: Axis) -> float | None:
     """The run's lost GPU-hours: the rate that the rules record, times the time it held."""
     rows = client.query_range(f"max(run:argus_lost_gpus:max{{{mine}}})", axis.start, axis.end, axis.step)
-    return float(rows[0].values.sum()) * axis.step / 3600 if rows else None
+    return float(rows[0].values[np.isfinite(rows[0].values)].sum()) * axis.step / 3600 if rows else None
 
 
 def _notes(client: Client, mine: str, document: Document) -> list[str]:
     """What limits the verdict."""
     said = []
     ranks = document.ranks
-    if len(ranks) < document.world_size:
+    if not len(ranks):
+        said.append("the ranks: at that moment none of them reported")
+    elif len(ranks) < document.world_size:
         said.append(f"{document.world_size - len(ranks)} of {document.world_size} ranks did not report then")
     alone = sorted({role for role in ranks.roles if ranks.roles.count(role) == 1})
     if alone:

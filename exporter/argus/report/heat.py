@@ -13,6 +13,7 @@ MOST_ROWS = 48
 MOST_COLUMNS = 240
 """More columns than this would be narrower than a line; they are joined."""
 _PER_ROW = 64
+_MOST_STAGES = 1024
 
 
 @dataclass(frozen=True)
@@ -40,7 +41,8 @@ def excess(document: Document) -> Floats:
     """(ranks, phases): seconds beyond the peers' typical ones, in percent of the rank's iteration."""
     phases = document.phases
     beyond = np.clip(phases.seconds - phases.reference, 0, None)
-    return 100 * beyond / document.ranks.iteration[:, None]
+    iteration = np.where(document.ranks.iteration > 0, document.ranks.iteration, np.nan)
+    return 100 * beyond / iteration[:, None]
 
 
 def by_phase(document: Document) -> Heat:
@@ -67,7 +69,7 @@ def by_place(document: Document, per_rank: Floats, joining: str = "max") -> Heat
     """
     ranks = document.ranks
     pp, dp = ranks.places["pp"], ranks.places["dp"]
-    known = len(ranks) > 0 and bool((dp >= 0).all()) and int(dp.max()) > 0
+    known = len(ranks) > 0 and bool((dp >= 0).all()) and int(dp.max()) > 0 and int(pp.max()) < _MOST_STAGES
     if known:
         rows, columns = np.clip(pp, 0, None), dp
         titles = ("pipeline stage", "data-parallel index")

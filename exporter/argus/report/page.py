@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import shlex
 import time
 from dataclasses import dataclass
 
@@ -11,7 +12,7 @@ from jinja2 import Environment, PackageLoader, StrictUndefined
 from argus.report.figures import Picture, pictures
 from argus.report.heat import excess
 from argus.report.model import Document
-from argus.report.words import alike, grouped, numbers, seconds
+from argus.report.words import alike, grouped, numbers, rank_number, rank_order, seconds
 
 _TABLE_ROWS = 20
 _CLUSTERS = 40
@@ -99,7 +100,7 @@ def _rows(document: Document) -> list[Row]:
                 own=seconds(own),
                 peers=seconds(peers),
                 factor=f"{own / peers:.2f}" if peers > 0 else "",
-                share=f"{table[rank, phase]:.1f} %",
+                share="unknown" if table[rank, phase] < 0 else f"{table[rank, phase]:.1f} %",
                 accused=name in accused,
             )
         )
@@ -110,13 +111,15 @@ def _trace(document: Document) -> str:
     """The command that shows what the accused ranks did last; empty where there is nobody, or no live job."""
     if document.axis.iterations is not None or not document.culprits:
         return ""
-    ranks = sorted(document.culprits, key=lambda text: (len(text), text))[:8]
+    ranks = sorted(filter(lambda text: rank_number(text) is not None, document.culprits), key=rank_order)[:8]
+    if not ranks:
+        return ""
     nodes = {
         node
         for number, node in zip(document.ranks.numbers, document.ranks.nodes, strict=True)
         if number in ranks and node
     }
-    exporters = " ".join(f"--exporter {node}:9733" for node in sorted(nodes))
+    exporters = " ".join(f"--exporter {shlex.quote(f'{node}:9733')}" for node in sorted(nodes))
     command = f"argus trace --ranks {numbers(ranks).replace(' ', '')} {exporters} -o suspects.pftrace.gz"
     return " ".join(command.split())
 

@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import io
 import re
+import warnings
 from collections.abc import Iterator
 from contextlib import contextmanager
 from html import escape
@@ -25,6 +26,7 @@ _VARIABLES = {
 
 WIDTH = 9.0
 """Inches of a picture; the page scales it."""
+_LONGEST_LABEL = 40
 
 _STYLE: dict[Any, Any] = {
     "svg.fonttype": "none",  # text stays text: it can be read aloud, searched and themed
@@ -53,6 +55,12 @@ _STYLE: dict[Any, Any] = {
 _IDS = re.compile(r'(?P<before>\bid="|href="#|url\(#)(?P<id>[^")]+)')
 
 
+def short(name: str) -> str:
+    """A name from outside, as long and as plain as a label beside a picture may be."""
+    shown = "".join(c if c.isprintable() else "\ufffd" for c in name[:_LONGEST_LABEL])
+    return shown if len(name) <= _LONGEST_LABEL else f"{shown[:-1]}…"
+
+
 @contextmanager
 def style(name: str) -> Iterator[None]:
     """Matplotlib's settings for the picture ``name``; the same input gives the same bytes."""
@@ -70,10 +78,13 @@ def svg(figure: Figure, name: str, title: str, text: str) -> str:
         text: What it tells, for those who can't see it.
     """
     buffer = io.StringIO()
-    figure.savefig(
-        buffer, format="svg", bbox_inches="tight", pad_inches=0.05,
-        metadata={"Date": None, "Creator": None, "Format": None, "Type": None},
-    )  # fmt: skip
+    with warnings.catch_warnings():
+        # It only measures texts by its own font; the reader's has the characters.
+        warnings.filterwarnings("ignore", "Glyph .* missing from", UserWarning)
+        figure.savefig(
+            buffer, format="svg", bbox_inches="tight", pad_inches=0.05,
+            metadata={"Date": None, "Creator": None, "Format": None, "Type": None},
+        )  # fmt: skip
     drawn = buffer.getvalue()
     drawn = drawn[drawn.index("<svg") :]
     drawn = re.sub(r"<metadata>.*?</metadata>", "", drawn, flags=re.DOTALL)

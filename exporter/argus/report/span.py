@@ -11,6 +11,8 @@ from argus.report.model import Axis
 _MOST_STEPS = 400
 """Points of a curve: more than a page can show apart would only make it larger."""
 LEAST_STEP = 5.0
+_END_OF_TIME = 253_402_300_800.0
+"""Year 10000."""
 
 
 class SpanError(ValueError):
@@ -26,9 +28,13 @@ def moment(text: str) -> float:
     if text == "now":
         return time.time()
     try:
-        return float(text)
+        number = float(text)
     except ValueError:
         pass
+    else:
+        if not 0 <= number < _END_OF_TIME:
+            raise SpanError(f"{text!r} is no time in Unix seconds")
+        return number
     try:
         parsed = datetime.fromisoformat(text.replace("Z", "+00:00"))
     except ValueError:

@@ -17,8 +17,23 @@ _LIVENESS_FIRST = ("ArgusHangSuspect", "ArgusRunHung", "ArgusRankDown", "ArgusRa
 _SHOWN = 12
 
 
+def rank_number(text: str) -> int | None:
+    """The rank that a label's text names; None where it is no number of a rank."""
+    return int(text) if text.isascii() and text.isdigit() and len(text) < 10 else None
+
+
+def rank_order(text: str) -> tuple[bool, int, str]:
+    """To sort texts of ranks: numbers first, by size."""
+    number = rank_number(text)
+    return number is None, number or 0, text
+
+
 def seconds(value: float) -> str:
-    """A duration with three digits and a fitting unit."""
+    """A duration with three digits and a fitting unit; NaN is not known."""
+    if value != value:
+        return "unknown"
+    if value == 0 or value >= 1e6:
+        return f"{value:.3g} s"
     for unit, size in (("s", 1.0), ("ms", 1e-3), ("µs", 1e-6)):
         if value >= size:
             return f"{value / size:.3g} {unit}" if value < 1000 * size else f"{value:.0f} s"
@@ -55,16 +70,17 @@ def expand(template: str, labels: dict[str, str], value: float | None) -> str | 
 
 
 def numbers(ranks: Iterable[str]) -> str:
-    """Rank numbers, consecutive ones joined: ``3, 8-11``; the first dozen pieces."""
-    ordered = sorted({int(rank) for rank in ranks if rank.isdigit()})
+    """Rank numbers, consecutive ones joined: ``3, 8-11``, then what is no number; the first dozen pieces."""
+    texts = sorted(set(ranks), key=rank_order)
+    named = [text for text in texts if rank_number(text) is None]
     pieces: list[list[int]] = []
-    for number in ordered:
+    for number in sorted({number for text in texts if (number := rank_number(text)) is not None}):
         if pieces and number == pieces[-1][1] + 1:
             pieces[-1][1] = number
         else:
             pieces.append([number, number])
-    shown = [str(low) if low == high else f"{low}-{high}" for low, high in pieces[:_SHOWN]]
-    return ", ".join(shown) + (", …" if len(pieces) > _SHOWN else "")
+    shown = [str(low) if low == high else f"{low}-{high}" for low, high in pieces] + named
+    return ", ".join(shown[:_SHOWN]) + (", …" if len(shown) > _SHOWN else "")
 
 
 def grouped(findings: list[Finding]) -> list[list[Finding]]:
