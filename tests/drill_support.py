@@ -84,7 +84,7 @@ def verdict(name: str, promtool: str, folder: Path, **options: object) -> tuple[
 
 @dataclass(frozen=True)
 class Live:
-    """A drill to be served by ``argus drill``; what is None is the scenario's own. Seconds are the model's."""
+    """A drill for ``argus drill`` to serve; what is None is the scenario's own. Seconds are the model's."""
 
     scenario: str
     topology: Topology | None = None
@@ -172,7 +172,7 @@ def served_together(drills: Mapping[str, Live], speed: float) -> Iterator[list[s
 
 
 def alertmanager(webhook: WebhookReceiver, second: float) -> str:
-    """Configuration: the shipped example's routes and inhibition, delivering here; its second lasts so long."""
+    """Configuration: the shipped example's routes and inhibition, delivering here; how long its second is."""
     config = yaml.safe_load(alertmanager_config(webhook.url))
     for route in (config["route"], *config["route"]["routes"]):
         for key in ("group_wait", "group_interval"):

@@ -71,8 +71,9 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
         help="label added to every alert, such as team=training; may be repeated",
     )  # fmt: skip
     parser.add_argument(
-        "--format", choices=("prometheus", "operator"), default="prometheus",
-        help="rule files, or one PrometheusRule object for the Prometheus operator (default: prometheus)",
+        "--format", choices=("prometheus", "operator", "vmalert"), default="prometheus",
+        help="rule files, one PrometheusRule object for the Prometheus operator, or rule files for "
+        "VictoriaMetrics's vmalert (default: prometheus)",
     )  # fmt: skip
     parser.add_argument(
         "--object-label", action="append", default=[], metavar="NAME=VALUE",
@@ -90,7 +91,8 @@ def run(args: argparse.Namespace) -> int:
         options = _options(args)
         files = _files(args, options)
         if args.output is None:
-            sys.stdout.write("".join(files.values()))
+            # Several files are several documents.
+            sys.stdout.write("---\n".join(files.values()))
             return 0
         args.output.mkdir(parents=True, exist_ok=True)
         for name, text in files.items():
@@ -133,6 +135,8 @@ def _files(args: argparse.Namespace, options: ruleset.Options) -> dict[str, str]
     if args.format == "operator":
         labels = _labels(args.object_label, "--object-label")
         return {"argus-prometheusrule.yml": ruleset.render_operator(options, labels=labels)}
+    if args.format == "vmalert":
+        return ruleset.render_vmalert(options)
     if args.output is None:
         return {"argus.yml": ruleset.render_joined(options)}
     return ruleset.render_files(options)

@@ -17,6 +17,7 @@ from argus.ruleset.render import (
     render_operator,
 )
 from argus.ruleset.shipped import alerts, load, meaning, runbook
+from argus.ruleset.vmalert import render_vmalert
 
 __all__ = [
     "COUNTS_SCRAPES_UP_TO",
@@ -37,6 +38,7 @@ __all__ = [
     "render_groups",
     "render_joined",
     "render_operator",
+    "render_vmalert",
     "rescale_expression",
     "runbook",
 ]

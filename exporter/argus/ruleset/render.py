@@ -165,7 +165,7 @@ def dump(document: Any) -> str:
     return yaml.dump(document, Dumper=_Dumper, sort_keys=False, width=100_000, allow_unicode=True)
 
 
-def _heading(options: Options, *texts: str) -> str:
+def heading(options: Options, *texts: str) -> str:
     """What differs from the shipped rules, of what these files use; and which part of them they are."""
     used = {name for text in texts for name, _ in marks.marks(text)}
     changed = [
@@ -181,7 +181,7 @@ def render_files(options: Options) -> dict[str, str]:
     """The shipped rules rendered, file by file: file name -> YAML text.  Files without rules are left out."""
     rendered = ((name, text, render_groups(text, options)) for name, text in shipped.load().items())
     return {
-        name: _heading(options, text) + dump({"groups": groups}) for name, text, groups in rendered if groups
+        name: heading(options, text) + dump({"groups": groups}) for name, text, groups in rendered if groups
     }
 
 
@@ -208,7 +208,7 @@ def _all_groups(options: Options) -> list[dict[str, Any]]:
 
 def render_joined(options: Options) -> str:
     """All rules as one rule file."""
-    return _heading(options, *shipped.load().values()) + dump({"groups": _all_groups(options)})
+    return heading(options, *shipped.load().values()) + dump({"groups": _all_groups(options)})
 
 
 def render_operator(options: Options, name: str = "argus", labels: Mapping[str, str] | None = None) -> str:
@@ -222,7 +222,7 @@ def render_operator(options: Options, name: str = "argus", labels: Mapping[str, 
     metadata: dict[str, Any] = {"name": name}
     if labels:
         metadata["labels"] = dict(labels)
-    return _heading(options, *shipped.load().values()) + dump(
+    return heading(options, *shipped.load().values()) + dump(
         {
             "apiVersion": "monitoring.coreos.com/v1",
             "kind": "PrometheusRule",
