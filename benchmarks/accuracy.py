@@ -78,7 +78,8 @@ def plain(verdict: Verdict, alerts: Iterable[str]) -> str:
     guilty = {dict(claim.labels)["rank"] for claim in _about_ranks(verdict)}
     if named - guilty:
         return "wrong"
-    return "right" if named == guilty else "silent"
+    nobody = not (verdict.truth.must or verdict.truth.any_of)
+    return "right" if named == guilty and (guilty or nobody) else "silent"
 
 
 def _about_ranks(verdict: Verdict) -> list[Claim]:
@@ -119,7 +120,7 @@ def summary(rows: list[dict[str, Any]]) -> dict[str, Any]:
     }
 
 
-NOBODY = {"healthy", "common-speed", "checkpoint", "restart"}
+NOBODY = {"healthy", "common-speed", "checkpoint", "restart", "skewed-work-unknown"}
 RANKS = {
     "straggler",
     "masked-straggler",
