@@ -65,7 +65,7 @@ class Options:
     part: str | None = None
 
     def __post_init__(self) -> None:
-        if not 0 < self.scrape_interval <= 60:
+        if not 1 <= self.scrape_interval <= 60:
             # Prometheus forgets a sample after five minutes, and some groups run every fourth scrape.
             raise RulesetError(
                 f"a scrape interval of {self.scrape_interval:g} s can't work; take 1 s to 60 s"
@@ -75,6 +75,11 @@ class Options:
         # A frozen dataclass: this is its own way to keep what was checked.
         object.__setattr__(self, "thresholds", thresholds.checked(self.thresholds))
         scope.check(self.by)
+        for label, value in self.alert_labels.items():
+            scope.check_name(label)
+            _check_plain(f"the alert label {label}", value)
+        for base in (self.runbook_base, self.dashboard_base):
+            _check_plain("the address", base)
         if self.part not in (None, *parts.PARTS):
             raise RulesetError(f"there is no part {self.part!r}; take {' or '.join(parts.PARTS)}")
 
@@ -117,6 +122,12 @@ class Options:
             if text.startswith(placeholder + "/"):
                 return base.rstrip("/") + text[len(placeholder) :]
         return text
+
+
+def _check_plain(what: str, text: str) -> None:
+    """Prometheus would take braces for a template."""
+    if "{{" in text or not text.isprintable():
+        raise RulesetError(f"{what} can't be {text!r}: no {{{{ and no line breaks")
 
 
 def render_groups(text: str, options: Options) -> list[dict[str, Any]]:

@@ -11,12 +11,30 @@ from __future__ import annotations
 import re
 from collections.abc import Sequence
 
+from argus import catalogue
 from argus.ruleset.errors import RulesetError
 
 _CLAUSE = re.compile(r"\b(?P<word>by|on)\s*\((?P<labels>[^()]*\b(?:run_id|instance)\b[^()]*)\)")
 _STRING = re.compile(r'"(?:\\.|[^"\\])*"')
 _ACTION = re.compile(r"\{\{.*?\}\}", re.DOTALL)
-_TAKEN = ("run_id", "instance", "job", "role", "rank", "phase", "kind", "severity", "quantile", "le")
+_MADE = (
+    "job", "instance", "quantile", "le", "alertname", "alertstate", "severity",
+    "trouble", "nodes", "part", "term", "area", "clock",
+)  # fmt: skip
+TAKEN = frozenset((*_MADE, *(label for metric in catalogue.METRICS for label in metric.labels)))
+"""Labels that mean something in the rules already: those of the metrics, of scrapers, and of rules."""
+
+
+def check_name(label: str) -> None:
+    """Whether a label may have this name.
+
+    Raises:
+        RulesetError: It is none, or is taken.
+    """
+    if not re.fullmatch(r"[a-zA-Z_][a-zA-Z0-9_]*", label) or label.startswith("__"):
+        raise RulesetError(f"{label!r} is no name of a label; take letters, digits and _")
+    if label in TAKEN:
+        raise RulesetError(f"the label {label!r} is there already, and means something else; take another")
 
 
 def check(labels: Sequence[str]) -> None:
@@ -26,10 +44,9 @@ def check(labels: Sequence[str]) -> None:
         RulesetError: One of them can't.
     """
     for label in labels:
-        if not re.fullmatch(r"[a-zA-Z_][a-zA-Z0-9_]*", label) or label.startswith("__"):
-            raise RulesetError(f"{label!r} is no name of a label; write --by cluster,namespace")
-        if label in _TAKEN or labels.count(label) > 1:
-            raise RulesetError(f"the label {label!r} is there already; name others")
+        check_name(label)
+        if labels.count(label) > 1:
+            raise RulesetError(f"the label {label!r} is named twice")
 
 
 def widen(expression: str, labels: Sequence[str]) -> str:

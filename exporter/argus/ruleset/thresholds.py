@@ -62,7 +62,7 @@ class Threshold:
                     f"threshold {self.name}: {value!r} is not a duration; write it like {self.default}"
                 ) from None
         else:
-            if not re.fullmatch(r"[0-9]+(\.[0-9]+)?", value):
+            if not re.fullmatch(r"(0|[1-9][0-9]*)(\.[0-9]+)?", value):
                 raise RulesetError(
                     f"threshold {self.name}: {value!r} is not a number; write it like {self.default}"
                 )
