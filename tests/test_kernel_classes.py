@@ -346,6 +346,16 @@ def test_what_can_not_be_used_is_said(trace: str, tmp_path: Path, capsys: pytest
     assert "rows.csv: not a Kineto file" in capsys.readouterr().err
 
 
+def test_other_files_of_a_folder_are_counted(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    kineto(tmp_path / "rank0.json", {"name": "ampere_sgemm", "cat": "kernel", "dur": 1})
+    (tmp_path / "README.md").write_text("# Traces\n")
+    (tmp_path / "rows.csv").write_text("rank,iteration,phase,kind,start,duration\n0,0,a,compute,0,1\n")
+    assert main(["classify", str(tmp_path), "--quiet"]) == 0
+    assert capsys.readouterr().err == (
+        f"argus classify: left out: {tmp_path}: files of other kinds (2 times); first: README.md\n"
+    )
+
+
 def test_the_classes_can_be_listed(capsys: pytest.CaptureFixture[str]) -> None:
     assert main(["classify", "--list"]) == 0
     assert tuple(capsys.readouterr().out.split()) == _native.kernel_classes()

@@ -7,8 +7,8 @@ from dataclasses import dataclass, field
 from typing import Any
 
 from argus import _native
-from argus.traces.detect import detect, trace_files
-from argus.traces.errors import Notes, TraceError
+from argus.traces.detect import detect, note_other_kind, trace_files
+from argus.traces.errors import Notes, TraceError, UnknownFormatError
 from argus.traces.kineto_file import KinetoFile
 
 _CATEGORIES = {
@@ -85,8 +85,11 @@ def tally(
         progress(f"reading {path}")
         before = total.count
         try:
-            if detect(path).content != "kineto":
-                raise TraceError(f"{path}: not a Kineto file; only those hold kernels")
+            if not _is_kineto(path):
+                if path in paths:
+                    raise TraceError(f"{path}: not a Kineto file; only those hold kernels")
+                note_other_kind(notes, path)
+                continue
             for event in KinetoFile(path, notes).events():
                 _add(total, event, known, patterns, path, notes)
         except TraceError as error:
@@ -99,6 +102,13 @@ def tally(
     if not total.count:
         raise TraceError("\n".join(notes.lines()) or f"no trace files in {', '.join(paths)}")
     return total, notes
+
+
+def _is_kineto(path: str) -> bool:
+    try:
+        return detect(path).content == "kineto"
+    except UnknownFormatError:
+        return False
 
 
 def _add(

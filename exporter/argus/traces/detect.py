@@ -16,7 +16,7 @@ from argus.traces.columns import (
     parquet_chunks,
     parquet_columns,
 )
-from argus.traces.errors import Notes, TraceError
+from argus.traces.errors import Notes, TraceError, UnknownFormatError
 from argus.traces.files import DamagedError, open_bytes
 from argus.traces.table import Table
 
@@ -58,7 +58,10 @@ def load(
             try:
                 _read(detect(path), table, notes, run, reader)
             except TraceError as error:
-                errors.append(error)
+                if isinstance(error, UnknownFormatError) and path not in paths:
+                    note_other_kind(notes, path)
+                else:
+                    errors.append(error)
             except OSError as error:
                 errors.append(TraceError(f"{path}: {error.strerror or error}"))
         if not table.rows:
@@ -72,6 +75,11 @@ def load(
         table.close()
         raise
     return table, notes
+
+
+def note_other_kind(notes: Notes, path: str) -> None:
+    """Count a file that happens to lie in a folder of traces, with the others there."""
+    notes.add(os.path.dirname(path), "files of other kinds", os.path.basename(path))
 
 
 def detect(path: str) -> Source:
@@ -125,8 +133,10 @@ def _by_columns(path: str, columns: Sequence[str]) -> str:
         if set(required) <= set(columns):
             return content
     missing = [name for name in argus_trace.REQUIRED if name not in columns]
-    found = ", ".join(columns[:20]) or "none"
-    raise TraceError(
+    found = "".join(c if c.isprintable() else "\ufffd" for c in ", ".join(columns[:20])) or "none"
+    # A column that is known tells of a trace with a mistake.
+    unknown = set(columns).isdisjoint((*argus_trace.REQUIRED, *operations.REQUIRED))
+    raise (UnknownFormatError if unknown else TraceError)(
         f"{path}: not a trace that ARGUS knows. An ARGUS trace has the columns "
         f"{', '.join(argus_trace.REQUIRED)} (missing here: {', '.join(missing)}); an operation trace has "
         f"{', '.join(operations.REQUIRED)}. Columns found: {found:.300}. See docs/traces.md"

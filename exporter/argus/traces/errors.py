@@ -9,6 +9,10 @@ class TraceError(Exception):
     """A trace, or the whole set of them, can't be used; the text says where, what and how to mend it."""
 
 
+class UnknownFormatError(TraceError):
+    """A file that can be read, and is no trace of any known format."""
+
+
 class Notes:
     """What was left out while reading: counted by file and reason, with the first example of each."""
 
