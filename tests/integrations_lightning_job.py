@@ -142,21 +142,26 @@ def main(folder: Path) -> None:
     lightning.attach(resumed).handle.detach()
     argus.finish()
 
-    trainer, result["manual"] = train(Manual(), **ddp, **options(folder, max_steps=16))
-    trainer, result["unseen"] = train(Unseen(), **ddp, **options(folder, max_steps=3))
+    trainer, result["manual"] = train(
+        Manual(), **ddp, **options(folder, max_steps=16, enable_checkpointing=False)
+    )
+    trainer, result["unseen"] = train(
+        Unseen(), **ddp, **options(folder, max_steps=3, enable_checkpointing=False)
+    )
     plain = options(folder, enable_checkpointing=False, **ddp)
     result["frames"] = [frames(**plain), frames(**plain, callbacks=[ArgusCallback()])]
     argus.finish()
     (folder / f"ddp.{RANK}.json").write_text(json.dumps(result))
 
-    forever = Trainer(**plain, max_steps=-1)
+    forever = Trainer(**plain, max_epochs=1)
     lightning.attach(forever)
     forever.fit(Automatic(), torch.utils.data.DataLoader(Endless(folder / "stop"), batch_size=2))
     argus.finish()
     torch.distributed.destroy_process_group()
 
     if RANK == 1:  # one process alone, where nothing wraps the module
-        _, result = train(Automatic(), devices=1, **options(folder, max_epochs=1, limit_val_batches=1))
+        single = options(folder, devices=1, max_epochs=1, limit_val_batches=1, enable_checkpointing=False)
+        _, result = train(Automatic(), **single)
         (folder / "alone.json").write_text(json.dumps(result))
 
 

@@ -42,6 +42,11 @@ class Ranks:
         """What both wrote to standard error."""
         return "".join(path.read_text() for path in self._logs)
 
+    @property
+    def ended(self) -> bool:
+        """Whether one of them has."""
+        return any(process.poll() is not None for process in self._processes)
+
     def join(self, timeout: float = TIMEOUT_S) -> None:
         """Wait for the good end of both; one that fails is not waited for by the test of the other."""
         deadline = time.monotonic() + timeout

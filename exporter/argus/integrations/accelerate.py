@@ -75,11 +75,11 @@ class _Accelerator:
             self.handle.absorb(deepspeed.attach(engine, kinds=self._kinds))
         if plain or (steppers and not engines):
             self.handle.absorb(argus.torch.attach(plain, steppers, kinds=self._kinds))
-        recorder = self.handle.recorder
-        for item in self._waiting:
-            fetched = hasattr(item, "dataset") and hasattr(item, "__iter__")
-            if fetched and recorder is not None and not loaders.is_traced(item):
-                self.handle.on_detach(loaders.trace(item, _WhileTraining(recorder, self._models))[1])
+        if self.handle.recorder is not None:
+            fetches: Any = _WhileTraining(self.handle.recorder, self._models)
+            for item in self._waiting:
+                if hasattr(item, "dataset") and hasattr(item, "__iter__") and not loaders.is_traced(item):
+                    self.handle.on_detach(loaders.trace(item, fetches)[1])
         self._waiting.clear()
 
 

@@ -41,7 +41,7 @@ class ArgusCallback(_TrainerCallback):  # type: ignore[misc]
         return type(self), ()
 
     @guarded
-    def on_train_begin(self, args: Any, state: Any, control: Any, **given: Any) -> None:
+    def on_train_begin(self, args: Any, state: Any, control: Any, /, **given: Any) -> None:
         self._patches.undo()  # of a training that an exception ended
         self.handle.detach()
         trainer = _caller(self)
@@ -58,17 +58,17 @@ class ArgusCallback(_TrainerCallback):  # type: ignore[misc]
         self._patches.attribute(sys.modules["transformers.trainer"], "skip_first_batches", self._skipping)
 
     @guarded
-    def on_step_end(self, args: Any, state: Any, control: Any, **given: Any) -> None:
+    def on_step_end(self, args: Any, state: Any, control: Any, /, **given: Any) -> None:
         if self.handle.recorder is not None:  # also where the loss scaler skipped the step
             self.handle.recorder.gradients_cleared()
 
     @guarded
-    def on_epoch_end(self, args: Any, state: Any, control: Any, **given: Any) -> None:
+    def on_epoch_end(self, args: Any, state: Any, control: Any, /, **given: Any) -> None:
         if self.handle.recorder is not None:
             self.handle.recorder.data_ends()
 
     @guarded
-    def on_train_end(self, args: Any, state: Any, control: Any, **given: Any) -> None:
+    def on_train_end(self, args: Any, state: Any, control: Any, /, **given: Any) -> None:
         self._patches.undo()
 
     def _skipping(self, original: Callable[..., Any]) -> Callable[..., Any]:
