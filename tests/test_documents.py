@@ -15,6 +15,7 @@ from typing import Any
 import pytest
 import yaml
 
+from argus.cli import main
 from argus.exporter.command import add_arguments
 from argus.exporter.web.server import DEFAULT_PORT
 
@@ -81,6 +82,24 @@ def test_whoever_has_a_segments_directory_mounts_it(manifest: Path) -> None:
         assert set(mounts) <= {volume["name"] for volume in pod["volumes"]}
         found.append(mounts["argus"])
     assert len(set(found)) == 1
+
+
+def test_examples_reach_those_without_a_clone(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    names = sorted(path.name for path in EXAMPLES.iterdir())
+    assert main(["examples"]) == 0
+    listed = capsys.readouterr().out.splitlines()
+    assert [line.split()[0] for line in listed] == names
+    assert all(len(line.split()) > 2 for line in listed)
+    assert main(["examples", "alertmanager.yml"]) == 0
+    assert capsys.readouterr().out == (EXAMPLES / "alertmanager.yml").read_text("utf-8")
+    (tmp_path / "prometheus.yml").write_text("mine")
+    assert main(["examples", "--output", str(tmp_path)]) == 0
+    assert f"{tmp_path}/prometheus.yml is there already, and stays" in capsys.readouterr().err
+    assert (tmp_path / "prometheus.yml").read_text() == "mine"
+    assert sorted(path.name for path in tmp_path.iterdir()) == names
+    assert main(["examples", "nothing.yml"]) == 2
+    assert "there is no 'nothing.yml'; there are alertmanager.yml, " in capsys.readouterr().err
+    assert main(["examples", "--output", str(tmp_path / "argus.tmpl")]) == 2
 
 
 def test_the_unit_starts_the_exporter() -> None:

@@ -32,6 +32,7 @@ COMMANDS = {
     "stacks": ("argus.stacks.command", "show where a rank's Python threads were in the last minutes"),
     "rules": ("argus.rules_command", "list or render the recording and alerting rules"),
     "dashboards": ("argus.dashboards_command", "write the Grafana dashboards"),
+    "examples": ("argus.examples_command", "write example configurations: Prometheus, Grafana, systemd, …"),
     "report": ("argus.report.command", "write a page about a run: who slows it, since when, at what cost"),
     "doctor": ("argus.doctor.command", "check what ranks and nodes need, and say what to do"),
     "drill": ("argus.drill.command", "play a modelled job with a known fault, to rehearse your alerting"),
