@@ -34,6 +34,9 @@ if TYPE_CHECKING:
 _log = logging.getLogger("argus.torch")
 
 INTERVAL_S = 1.0
+_MOST_TRIES = 6
+"""Times that the recorder's entries are read for a process group that is not known: they cost some
+50 ms with the GIL kept, and of some groups, those of one rank among them, there is nothing to learn."""
 GLOO = "_dump_fr_trace_json"
 """What tells the record of the operations on the host."""
 Numbers = dict[tuple[str, str], tuple[Communicator, int, int]]
@@ -50,6 +53,9 @@ class FlightRecorders:
         self._communicators = collectives.communicators
         self._known: dict[tuple[str, str], Communicator] = {}
         self._furthest: dict[tuple[str, str], tuple[int, int]] = {}
+        self._looks = 0
+        self._tries: dict[tuple[str, str], int] = {}
+        self._again: dict[tuple[str, str], int] = {}
 
     def numbers(self, paired: set[tuple[str, str]]) -> Numbers:
         """Sums over the process groups of each communicator; those that were destroyed count on.
@@ -58,9 +64,10 @@ class FlightRecorders:
             paired: Communicators in which ranks also send to each other.  Gloo counts that too,
                 on two ranks only, so that its numbers can't be compared; they are left out.
         """
+        self._looks += 1
         for source, dump in self._dumps:
             status = json.loads(dump(False, False))["pg_status"]
-            if any((source, number) not in self._known for number in status):
+            if self._worth_learning((source, number) for number in status):
                 self._learn(source, json.loads(dump(True, False)).get("entries", ()))
             for number, state in status.items():
                 # Gloo's threads may tell of an older completion after a newer one.
@@ -79,6 +86,20 @@ class FlightRecorders:
             more = self._furthest.get(at, (0, 0))
             sums[name] = (communicator, enqueued + more[0], completed + more[1])
         return sums
+
+    def _worth_learning(self, seen: Iterable[tuple[str, str]]) -> bool:
+        """Whether entries may name any of these, as often as it is worth it: after 1, 2, 4, … looks more."""
+        due = [
+            at
+            for at in seen
+            if at not in self._known
+            and self._tries.get(at, 0) < _MOST_TRIES
+            and self._again.get(at, 0) <= self._looks
+        ]
+        for at in due:
+            tries = self._tries.get(at, 0)
+            self._tries[at], self._again[at] = tries + 1, self._looks + (1 << tries)
+        return bool(due)
 
     def _learn(self, source: str, entries: Iterable[dict[str, Any]]) -> None:
         """Entries tell which process group a number is."""
