@@ -43,6 +43,11 @@ def test_links_lead_somewhere(document: Path) -> None:
         assert not anchor or anchor in anchors(target), link
 
 
+def test_the_readme_leads_to_every_document() -> None:
+    linked = set(re.findall(r"\]\((docs/[^)#\s]+)", (ROOT / "README.md").read_text("utf-8")))
+    assert linked == {f"docs/{path.name}" for path in (ROOT / "docs").glob("*.md")}
+
+
 def test_the_reference_is_up_to_date() -> None:
     command = [sys.executable, ROOT / "scripts" / "reference", "--check"]
     done = subprocess.run(command, capture_output=True, text=True, timeout=60)
