@@ -59,6 +59,14 @@ class Nvml:
             name = key.replace("__", ".").encode()
             self._library.standin_set(gpu, name, ctypes.c_ulonglong(number))
 
+    def text(self, gpu: int, uuid: bytes, bus: bytes, name: bytes) -> None:
+        """Other texts, UTF-8 or not."""
+        self._library.standin_text(gpu, uuid, bus, name)
+
+    def claim(self, gpus: int) -> None:
+        """So many GPUs are said to be there."""
+        self._library.standin_claim(ctypes.c_uint(gpus))
+
     def lose(self, gpu: int, lost: bool = True) -> None:
         """It falls off the bus, or comes back."""
         self._library.standin_lose(gpu, int(lost))

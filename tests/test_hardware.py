@@ -6,6 +6,7 @@ import logging
 import os
 import subprocess
 import sys
+import types
 from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
@@ -13,6 +14,7 @@ from typing import Any
 
 import pytest
 
+import argus.hardware
 from argus.exporter.registry import Registry
 from argus.exporter.sources import MemorySource
 from argus.hardware.gpus import Gpus
@@ -366,3 +368,38 @@ def test_the_command_shows_gpus_and_leaves_them_out(tmp_path: Path, promtool: st
     )
     assert (check.returncode, check.stderr.decode()) == (0, "")
     assert b"argus_gpu_" not in page("--no-collector.gpu")
+
+
+def test_nonsense_of_a_gpu_costs_that_gpu_only(nvml: Nvml) -> None:
+    """Texts that are no UTF-8, a UUID twice, a count of billions, types and numbers that there are not."""
+    nvml.reset(5)
+    bus = b"00000000:3A:00.0"
+    nvml.text(0, UUIDS[0].encode(), b"\xff:\xfe", b"H\xff100")
+    nvml.text(1, b"GPU-\xff", bus, b"H100")
+    nvml.text(3, UUIDS[2].encode(), bus, b"H100")
+    for gpu in range(5):
+        nvml.set(gpu, temperature__0=50 + gpu, field__82=(1 << 64) - 1, violation__0=(1 << 64) - 1, events=8)
+    nvml.claim(0xFFFFFFFF)
+    with watched() as gpus:
+        gpus.wait(20)
+        values = collected(gpus)
+        assert temperatures(gpus) == {0: 50, 2: 52, 4: 54}
+    assert of(values, "argus_gpu_info").keys() == {
+        (UUIDS[0], "", "0", "", "570.00.01"),
+        (UUIDS[2], "0000:3c:00.0", "2", 'Stand-in "H100"', "570.00.01"),
+        (UUIDS[4], "0000:3e:00.0", "4", 'Stand-in "H100"', "570.00.01"),
+    }
+    assert values["argus_exporter_collector_success", ("gpu",)] == 0
+
+
+def test_a_pynvml_that_cannot_be_used_is_said_and_nothing_waits(
+    monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
+) -> None:
+    """There are other packages of this name, which lack half of it."""
+    monkeypatch.setitem(sys.modules, "pynvml", types.ModuleType("pynvml"))
+    monkeypatch.delitem(sys.modules, "argus.hardware.nvml", raising=False)
+    monkeypatch.delattr(argus.hardware, "nvml", raising=False)
+    with watched() as gpus, caplog.at_level(logging.WARNING):
+        gpus.wait(20)
+        assert success(gpus) == 0
+    assert "pip install -U nvidia-ml-py" in caplog.text

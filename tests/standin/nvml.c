@@ -23,7 +23,7 @@ struct value { char key[48]; unsigned long long number; };
 
 struct gpu {
     int is_instance; /* of MIG: has a UUID only */
-    char uuid[64], bus[32];
+    char uuid[64], bus[32], name[64];
     struct value values[VALUES];
     struct gpu *instances[INSTANCES];
 };
@@ -49,6 +49,7 @@ void standin_reset(unsigned number) {
     for (unsigned i = 0; i < number; i++) {
         snprintf(gpus[i].uuid, sizeof gpus[i].uuid, "GPU-00000000-0000-0000-0000-%012u", i);
         snprintf(gpus[i].bus, sizeof gpus[i].bus, "00000000:%02X:00.0", 0x3A + i);
+        snprintf(gpus[i].name, sizeof gpus[i].name, "Stand-in \"H100\"");
     }
     count = number;
     event_count = init_result = inits = shutdowns = unloaded = 0;
@@ -68,6 +69,14 @@ void standin_set(unsigned gpu, const char *key, unsigned long long number) {
     }
     pthread_mutex_unlock(&lock);
 }
+
+/* Other texts, UTF-8 or not, and another number of GPUs than there are. */
+void standin_text(unsigned gpu, const char *uuid, const char *bus, const char *name) {
+    snprintf(gpus[gpu].uuid, sizeof gpus[gpu].uuid, "%s", uuid);
+    snprintf(gpus[gpu].bus, sizeof gpus[gpu].bus, "%s", bus);
+    snprintf(gpus[gpu].name, sizeof gpus[gpu].name, "%s", name);
+}
+void standin_claim(unsigned number) { count = number; }
 
 void standin_unload(int is_unloaded) { unloaded = is_unloaded; }
 void standin_lose(unsigned gpu, int is_lost) { lost[gpu] = is_lost; }
@@ -190,7 +199,7 @@ int nvmlDeviceGetCount_v2(unsigned *number) {
 }
 
 int nvmlDeviceGetHandleByIndex_v2(unsigned index, struct gpu **device) {
-    if (index >= count)
+    if (index >= count || index >= GPUS || gpus[index].uuid[0] == '\0')
         return INVALID_ARGUMENT;
     *device = &gpus[index];
     return lost[index] ? GPU_IS_LOST : SUCCESS;
@@ -202,8 +211,7 @@ int nvmlDeviceGetUUID(struct gpu *gpu, char *uuid, unsigned length) {
 }
 
 int nvmlDeviceGetName(struct gpu *gpu, char *name, unsigned length) {
-    (void)gpu;
-    snprintf(name, length, "Stand-in \"H100\"");
+    snprintf(name, length, "%s", gpu->name);
     return SUCCESS;
 }
 

@@ -84,7 +84,7 @@ class Gpus:
         """
         troubles = [trouble for watch in list(self._watches) if (trouble := watch.trouble())]
         if self._missing:
-            troubles.append(f"{self._missing} GPUs can't be opened; nvidia-smi names them")
+            troubles.append(f"{self._missing} GPUs can't be opened or told apart; nvidia-smi names them")
         if self._failed:
             troubles.append(self._failed)
         elif self._late():
@@ -103,16 +103,20 @@ class Gpus:
         self._thread.join(_CLOSE_S)
 
     def _run(self) -> None:
-        # Importing pynvml takes time that no scrape should wait for.
-        from argus.hardware import nvml
-
+        try:
+            # Importing pynvml takes time that no scrape should wait for.
+            from argus.hardware import nvml
+        except Exception as error:  # another package of that name, an old one: whatever it does not have
+            self._failed = f"pynvml can't be used: {error}; install it again: pip install -U nvidia-ml-py"
+            self._settled.set()
+            return
         while not self._stop.is_set():
             try:
                 version = nvml.start()
             except nvml.AbsentError as error:
                 self._absent, self._failed = True, None
                 self._say(f"no GPUs are watched: {error}; {_WHERE_THERE_ARE_GPUS}")
-            except nvml.DriverError as error:
+            except Exception as error:
                 self._absent, self._failed = False, str(error)
             else:
                 self._absent, self._failed = False, None

@@ -36,6 +36,11 @@ _FIELD_VALUE = ("dVal", "uiVal", "ulVal", "ullVal", "sllVal", "siVal", "usVal")
 """Member of the value's union by ``nvmlValueType_t``."""
 
 
+MOST_GPUS = 256
+"""More are not believed: no machine has them, and each costs a thread."""
+_MOST_INSTANCES = 64
+
+
 class LostError(Exception):
     """The GPU does not answer any more."""
 
@@ -57,7 +62,7 @@ def start() -> str:
     """
     try:
         pynvml.nvmlInit()
-        return str(pynvml.nvmlSystemGetDriverVersion())
+        return str(ask(pynvml.nvmlSystemGetDriverVersion) or "")
     except pynvml.NVMLError as error:
         if error.value in _ABSENT:
             raise AbsentError(str(error)) from None
@@ -88,6 +93,8 @@ def ask(call: Callable[..., Any], *arguments: Any) -> Any:
         if error.value in _GONE:
             raise DriverError(f"the driver is gone: {error}") from None
         return None
+    except UnicodeDecodeError:
+        return None
 
 
 def gpus(driver_version: str) -> Iterator[tuple[Gpu, Any]]:
@@ -96,17 +103,19 @@ def gpus(driver_version: str) -> Iterator[tuple[Gpu, Any]]:
     Raises:
         DriverError: The driver is gone.
     """
-    for index in range(ask(pynvml.nvmlDeviceGetCount) or 0):
+    seen = set()
+    for index in range(min(count(), MOST_GPUS)):
         try:
             handle = ask(pynvml.nvmlDeviceGetHandleByIndex, index)
             uuid = None if handle is None else ask(pynvml.nvmlDeviceGetUUID, handle)
-            if uuid is None:
+            if not uuid or uuid in seen:
                 continue
             pci = ask(pynvml.nvmlDeviceGetPciInfo, handle)
             model = ask(pynvml.nvmlDeviceGetName, handle) or ""
         except LostError:
             continue
-        yield Gpu(index, uuid, bus_id(_text(pci.busId)) if pci else "", model, driver_version), handle
+        seen.add(uuid)
+        yield Gpu(index, uuid, ask(_bus_id, pci) or "" if pci else "", model, driver_version), handle
 
 
 def count() -> int:
@@ -114,8 +123,9 @@ def count() -> int:
     return int(ask(pynvml.nvmlDeviceGetCount) or 0)
 
 
-def _text(value: str | bytes) -> str:
-    return value.decode() if isinstance(value, bytes) else value
+def _bus_id(pci: Any) -> str:
+    text: str | bytes = pci.busId
+    return bus_id(text.decode() if isinstance(text, bytes) else text)
 
 
 def mig_instances(handle: Any) -> frozenset[str]:
@@ -124,7 +134,8 @@ def mig_instances(handle: Any) -> frozenset[str]:
     if mode is None or mode[0] != pynvml.NVML_DEVICE_MIG_ENABLE:
         return frozenset()
     found = set()
-    for index in range(ask(pynvml.nvmlDeviceGetMaxMigDeviceCount, handle) or 0):
+    most = ask(pynvml.nvmlDeviceGetMaxMigDeviceCount, handle) or 0
+    for index in range(min(most, _MOST_INSTANCES)):
         instance = ask(pynvml.nvmlDeviceGetMigDeviceHandleByIndex, handle, index)
         if instance is not None:
             found.add(ask(pynvml.nvmlDeviceGetUUID, instance))
@@ -227,6 +238,8 @@ def field(handle: Any, number: int) -> float | None:
     """One of NVML's field values."""
     answer = ask(pynvml.nvmlDeviceGetFieldValues, handle, [number])
     if answer is None or answer[0].nvmlReturn != pynvml.NVML_SUCCESS:
+        return None
+    if not 0 <= answer[0].valueType < len(_FIELD_VALUE):
         return None
     value: float = getattr(answer[0].value, _FIELD_VALUE[answer[0].valueType])
     return value

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Iterable, Iterator
 from dataclasses import dataclass, field
 from typing import NamedTuple
@@ -90,7 +91,7 @@ def bus_id(text: str) -> str:
 
 def known(metric: Metric, number: float | None, *labels: str, scale: float = 1.0) -> Iterator[Value]:
     """The value, if NVML gave one."""
-    if number is not None and 0 <= number != _UNKNOWN:
+    if number is not None and 0 <= number < math.inf and number != _UNKNOWN:
         yield Value(metric, labels, number * scale if scale != 1.0 else number)
 
 

@@ -39,6 +39,7 @@ class Watch:
         self._reading: Reading | None = None
         self._lost = False
         self._blocked = False
+        self._failure = ""
         self._xids: dict[int, tuple[int, float]] = {}
         self._thread = threading.Thread(target=self._run, name=f"argus-gpu-{gpu.index}", daemon=True)
         self._thread.start()
@@ -86,8 +87,10 @@ class Watch:
             except nvml.DriverError:
                 self.driver_gone = True
                 return
-            except Exception:  # whatever the driver said, the next reading may be better
-                _LOG.exception("GPU %d (%s) could not be read", self.gpu.index, self.gpu.uuid)
+            except Exception as error:  # whatever the driver said, the next reading may be better
+                if self._failure != repr(error):
+                    self._failure = repr(error)
+                    _LOG.exception("GPU %d (%s) could not be read", self.gpu.index, self.gpu.uuid)
             self._stop.wait(self._interval_s)
 
     def _read(self) -> None:
