@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import importlib
 import re
 import shlex
 import shutil
@@ -15,7 +16,7 @@ from typing import Any
 import pytest
 import yaml
 
-from argus.cli import main
+from argus.cli import COMMANDS, main
 from argus.exporter.command import add_arguments
 from argus.exporter.web.server import DEFAULT_PORT
 
@@ -46,6 +47,27 @@ def test_links_lead_somewhere(document: Path) -> None:
 def test_the_readme_leads_to_every_document() -> None:
     linked = set(re.findall(r"\]\((docs/[^)#\s]+)", (ROOT / "README.md").read_text("utf-8")))
     assert linked == {f"docs/{path.name}" for path in (ROOT / "docs").glob("*.md")}
+
+
+def commands(text: str) -> Iterator[tuple[str, list[str]]]:
+    """Subcommand and arguments of every call of argus in a document's code, as far as a shell would read them."""
+    blocks = re.findall(r"^```[a-z]*\n(.*?)^```", text, re.MULTILINE | re.DOTALL)
+    calls = [line for block in blocks for line in block.replace("\\\n", " ").splitlines()]
+    calls += [span.replace("\n", " ") for span in re.findall(r"(?<!`)`(argus [^`]+)`", text)]
+    for call in calls:
+        found = re.search(r"(?:^|[\s(]|&& )argus ([a-z]+)((?: [^#|>&;)…\n]*)?)", call)
+        if found and found[1] in COMMANDS:
+            yield found[1], shlex.split(found[2].replace("$run_id", "81723").replace("$rank", "3"))
+
+
+@pytest.mark.parametrize("document", DOCUMENTS, ids=lambda path: f"{path.parent.name}/{path.name}")
+def test_commands_have_the_flags_that_documents_give_them(document: Path) -> None:
+    for name, arguments in commands(document.read_text("utf-8")):
+        parser = ArgumentParser()
+        importlib.import_module(COMMANDS[name][0]).add_arguments(parser)
+        known = set(re.findall(r"(?<![\w-])--?[a-z][\w.-]*", parser.format_help()))
+        flags = {argument.partition("=")[0] for argument in arguments if re.match(r"--?[a-z]", argument)}
+        assert flags <= known, f"argus {name} {shlex.join(arguments)}"
 
 
 def test_the_reference_is_up_to_date() -> None:
