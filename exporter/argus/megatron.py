@@ -20,8 +20,7 @@ from typing import Any
 import torch
 
 import argus
-from argus.torch.attachment import Handle, share_recorder
-from argus.torch.collectives import trace_collectives
+from argus.torch import Handle
 from argus.torch.recorder import Recorder
 
 _log = logging.getLogger("argus.torch")
@@ -70,6 +69,9 @@ def attach(timers: Mapping[str, str] | None = None, *, collectives: bool = True)
             argus.init()
         if not argus.status()["enabled"]:
             return Handle(None, str(argus.status()["reason"]))
+        from argus.torch.attachment import share_recorder  # these need the tracer's extension
+        from argus.torch.collectives import trace_collectives
+
         if collectives:
             handle.on_detach(trace_collectives())
         recorder = share_recorder(handle, _kinds(), True)

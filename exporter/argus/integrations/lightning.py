@@ -26,7 +26,7 @@ from argus.torch.recorder import Recorder
 def _library() -> Any:
     """The one of Lightning's two packages that the program uses."""
     for name in ("lightning.pytorch", "pytorch_lightning"):
-        if name in sys.modules:
+        if sys.modules.get(name) is not None:
             return sys.modules[name]
     try:
         return import_module("lightning.pytorch")

@@ -4,7 +4,3 @@ Garbage collections and later compilations become host phases (``gc``,
 ``jit_compile``), checkpoints, rendezvous and the compilations of the start
 declared pauses.  No library is imported for it.  See ``docs/stalls.md``.
 """
-
-from argus.stalls.watch import Watch
-
-__all__ = ["Watch"]

@@ -17,7 +17,7 @@ from typing import Any
 
 from argus import _native
 from argus.nvtx import injection
-from argus.stalls import Watch
+from argus.stalls.watch import Watch
 from argus.tracer import arguments, gpu, kernels, stacks
 from argus.tracer.arguments import ArgumentError
 from argus.tracer.cost import cost_of_a_phase
