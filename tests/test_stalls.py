@@ -20,6 +20,7 @@ from argus.stalls import watch
 from argus.stalls.blocking import Blocking
 from argus.stalls.imports import ImportWatch
 from argus.stalls.patches import Patches
+from argus.stalls.stall import Stall
 from stalls_support import enabled, occurrences, open_block, seconds, tracer
 
 MS = 1_000_000
@@ -277,6 +278,28 @@ def test_a_hook_that_fails_turns_off_itself_only(
         assert (enabled("stalls"), enabled("phases")) == (False, True)
     (line,) = [record.getMessage() for record in caplog.records if "nothing goes" in record.getMessage()]
     assert line.startswith("argus: checkpoint is not seen any more: OSError")
+
+
+def test_of_two_threads_that_begin_at_the_same_moment_one_begins(
+    traced: None, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """A pause whose begin nobody remembers would never end, and hide a hang."""
+    complaints: list[str] = []
+    stall = Stall("checkpoint", complaints.append)
+    choose, others = stall._choose, []
+
+    def choose_while_another_begins() -> Any:
+        others.append(stall.begin())
+        return choose()
+
+    monkeypatch.setattr(stall, "_choose", choose_while_another_begins)
+    for _ in range(2):
+        assert stall.begin()
+        assert open_block() is not None
+        stall.end()
+        assert open_block() is None
+    assert others == [False, False]
+    assert complaints == []
 
 
 # ---- argus.data ----

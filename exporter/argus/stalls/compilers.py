@@ -24,11 +24,19 @@ def torch_compile(module: ModuleType, stall: Stall, patches: Patches) -> None:
     handler: Any = module.callback_handler
     events = _Events(stall)
 
+    def hidden() -> bool:
+        try:
+            _hide_frames()
+        except Exception as error:  # a release of torch that argus.torch can't be imported with
+            stall.fail(error)
+            return False
+        return True
+
     def starting(run: Callable[..., Any]) -> Callable[..., Any]:
         @functools.wraps(run)
         def run_start_callbacks(*args: Any, **kwargs: Any) -> Any:
-            _hide_frames()
-            events.start()
+            if hidden():
+                events.start()
             return run(*args, **kwargs)
 
         return run_start_callbacks

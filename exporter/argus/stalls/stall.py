@@ -43,28 +43,37 @@ class Stall:
         self._pause = _native.pause(kind)
         self._thread = threading.get_ident()
         self._open: AbstractContextManager[Any] | None = None
+        self._begun = threading.Lock()
 
     def begin(self) -> bool:
         """Begin it where training waits, and it has not begun yet; whether it did."""
         try:
-            if self.off or self._open is not None or not self._waits():
+            # Threads that compute gradients may compile at the same moment.
+            if self.off or not self._waits() or not self._begun.acquire(blocking=False):
                 return False
+        except Exception as error:
+            self.fail(error)
+            return False
+        try:
             block = self._choose()
             block.__enter__()
             self._open = block
         except Exception as error:
-            self._fail(error)
+            self._begun.release()
+            self.fail(error)
             return False
         return True
 
     def end(self) -> None:
         """End what the last `begin` began."""
         block, self._open = self._open, None
+        if block is None:
+            return
         try:
-            if block is not None:
-                block.__exit__(None, None, None)
+            block.__exit__(None, None, None)
         except Exception as error:
-            self._fail(error)
+            self.fail(error)
+        self._begun.release()
 
     def close(self) -> None:
         """End it, and begin never again."""
@@ -81,7 +90,10 @@ class Stall:
         graph_task = getattr(getattr(sys.modules.get("torch"), "_C", None), "_current_graph_task_id", None)
         return graph_task is not None and graph_task() != -1
 
-    def _fail(self, error: Exception) -> None:
+    def fail(self, error: Exception) -> None:
+        """Give up, and say so."""
+        if self.off:
+            return
         self.off = True
         self._complain(_FAILURE.format(what=self.kind, error=f"{type(error).__name__}: {error}"))
 
