@@ -63,9 +63,9 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
         help="the last N iterations of each rank, or those numbered a to b (default: all that is remembered)",
     )  # fmt: skip
     parser.add_argument(
-        "-o", "--output", required=True, type=Path, metavar="FILE",
-        help="where to write; compressed if the name ends in .gz, which Perfetto opens as well; "
-        "- is standard output",
+        "-o", "--output", type=Path, metavar="FILE", default=Path("argus-trace.pftrace.gz"),
+        help="where to write (default argus-trace.pftrace.gz); compressed if the name ends in .gz, which "
+        "Perfetto opens as well; - is standard output",
     )  # fmt: skip
     add_segments_directory(parser)
     parser.add_argument(
