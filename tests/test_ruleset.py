@@ -169,6 +169,8 @@ def test_command_prints_a_runbook(capsys: pytest.CaptureFixture[str]) -> None:
     assert cli.main(["rules", "--runbook", "ArgusRankDown"]) == 0
     text = capsys.readouterr().out
     assert text == (Path(__file__).parent.parent / "runbooks" / "ArgusRankDown.md").read_text("utf-8")
+    assert cli.main(["rules", "--runbook", "argusrankdown"]) == 0
+    assert capsys.readouterr().out == text
 
 
 @pytest.mark.parametrize(
@@ -177,6 +179,7 @@ def test_command_prints_a_runbook(capsys: pytest.CaptureFixture[str]) -> None:
         (["--scrape-interval", "15"], "'15' is not a duration"),
         (["--scrape-interval", "10m"], "take 1 s to 60 s"),
         (["--alert-label", "team"], "--alert-label 'team': write it as name=value"),
+        (["--runbook", "ArgusRankDwon"], "there is no alert 'ArgusRankDwon'; did you mean ArgusRankDown?"),
         (["--runbook", "../README"], "there is no alert '../README'; there are ArgusComputeStraggler, "),
     ],
 )

@@ -9,6 +9,8 @@ from pathlib import Path
 from argus import ruleset
 from argus.ruleset import parts, shipped, thresholds
 
+_SEVERITIES = ("critical", "warning", "info")
+
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
     """The command's flags."""
@@ -158,4 +160,5 @@ def _overview() -> str:
         severities, _ = seen.setdefault(rule["alert"], ([], ruleset.meaning(rule["alert"])))
         severities.append(rule["labels"]["severity"])
     width = max(map(len, seen))
-    return "".join(f"{name:<{width}}  {', '.join(sev):<17}  {text}\n" for name, (sev, text) in seen.items())
+    gravest_first = sorted(seen.items(), key=lambda item: (_SEVERITIES.index(item[1][0][0]), item[0]))
+    return "".join(f"{name:<{width}}  {', '.join(sev):<17}  {text}\n" for name, (sev, text) in gravest_first)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import difflib
 import re
 from importlib import resources
 from typing import Any
@@ -49,15 +50,18 @@ def alerts() -> list[dict[str, Any]]:
 
 
 def runbook(alert: str) -> str:
-    """The shipped runbook of an alert, as Markdown.
+    """The shipped runbook of an alert, as Markdown; upper and lower case don't matter.
 
     Raises:
-        RulesetError: There is no such alert.
+        RulesetError: There is no such alert; the message names the nearest, or all.
     """
-    known = {rule["alert"] for rule in alerts()}
-    if alert not in known:
-        raise RulesetError(f"there is no alert {alert!r}; there are {', '.join(sorted(known))}")
-    return (resources.files("argus") / "runbooks" / f"{alert}.md").read_text("utf-8")
+    known = {rule["alert"].lower(): rule["alert"] for rule in alerts()}
+    name = known.get(alert.lower())
+    if name is None:
+        near = difflib.get_close_matches(alert.lower(), known, 1, 0.7)
+        hint = f"did you mean {known[near[0]]}?" if near else f"there are {', '.join(sorted(known.values()))}"
+        raise RulesetError(f"there is no alert {alert!r}; {hint}")
+    return (resources.files("argus") / "runbooks" / f"{name}.md").read_text("utf-8")
 
 
 def meaning(alert: str) -> str:

@@ -156,7 +156,8 @@ def from_file(path: Path) -> dict[str, str]:
     try:
         content = yaml.safe_load(path.read_text("utf-8"))
     except (OSError, UnicodeDecodeError) as error:
-        raise RulesetError(f"the thresholds {path} can't be read: {error}") from None
+        why = error.strerror if isinstance(error, OSError) else error
+        raise RulesetError(f"the thresholds {path} can't be read: {why}") from None
     except yaml.YAMLError as error:
         raise RulesetError(f"the thresholds {path} are no YAML: {error}") from None
     if content is None:
