@@ -50,7 +50,7 @@ def test_the_readme_leads_to_every_document() -> None:
 
 
 def commands(text: str) -> Iterator[tuple[str, list[str]]]:
-    """Subcommand and arguments of every call of argus in a document's code, as far as a shell would read them."""
+    """Subcommand and arguments of every call of argus in a document, as a shell would read them."""
     blocks = re.findall(r"^```[a-z]*\n(.*?)^```", text, re.MULTILINE | re.DOTALL)
     calls = [line for block in blocks for line in block.replace("\\\n", " ").splitlines()]
     calls += [span.replace("\n", " ") for span in re.findall(r"(?<!`)`(argus [^`]+)`", text)]
