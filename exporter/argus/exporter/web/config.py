@@ -76,7 +76,8 @@ def load(path: Path) -> WebConfig:
     try:
         content = yaml.safe_load(path.read_text(encoding="utf-8"))
     except (OSError, UnicodeDecodeError) as error:
-        raise WebConfigError(f"{path} can't be read: {error}") from None
+        why = error.strerror if isinstance(error, OSError) else error
+        raise WebConfigError(f"{path} can't be read: {why}") from None
     except yaml.YAMLError as error:
         raise WebConfigError(f"{path} is not YAML: {' '.join(str(error).split())}") from None
     top = _Section(path, "", content)
