@@ -1,5 +1,7 @@
+#define _GNU_SOURCE /* RTLD_DEFAULT */
 #include "stack_walk.h"
 
+#include <dlfcn.h>
 #include <string.h>
 
 #define SKIPPED UINT32_MAX
@@ -7,9 +9,25 @@
 
 static struct {
     PyObject *f_back, *f_globals, *qualname, *name, *filename, *module;
+    /* PyInterpreterState_Head() and _Main(), no part of the limited API; NULL where they aren't needed. */
+    void *(*newest)(void), *(*main)(void);
 } s;
 
+static void find_interpreters(void) {
+    PyObject *version = PySys_GetObject("hexversion"); /* borrowed */
+    if (version == NULL || PyLong_AsUnsignedLong(version) < 0x030c0000)
+        return;
+    *(void **)&s.newest = dlsym(RTLD_DEFAULT, "PyInterpreterState_Head");
+    *(void **)&s.main = dlsym(RTLD_DEFAULT, "PyInterpreterState_Main");
+}
+
+int argus_walk_allowed(void) {
+    /* The main one is the oldest, and only it, or one that it made, can make others. */
+    return s.newest == NULL || s.main == NULL || s.newest() == s.main();
+}
+
 int argus_walk_prepare(void) {
+    find_interpreters();
     const struct {
         PyObject **place;
         const char *text;

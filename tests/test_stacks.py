@@ -246,3 +246,36 @@ def test_collections_of_garbage_are_told_apart(tmp_path: Path) -> None:
     with program(code, tmp_path):
         stack = stuck(tmp_path, "gc", "<module>")
     assert stack.functions[-1] == "<string>:<module>"
+
+
+def test_other_interpreters_are_left_alone(tmp_path: Path) -> None:
+    """Where they have locks of their own, looking at their frames kills the process."""
+    code = """
+import importlib, sys, argus
+from argus import _native
+new = sys.version_info >= (3, 13)
+interpreters = importlib.import_module("_interpreters" if new else "_xxsubinterpreters")
+run = interpreters.exec if new else interpreters.run_string
+argus.init()
+for _ in range(3):
+    other = interpreters.create()
+    run(other, '''
+import time
+def recurse(depth):
+    return recurse(depth - 1) if depth else [{} for _ in range(50)]
+end = time.monotonic() + 0.3
+while time.monotonic() < end:
+    recurse(30)
+''')
+    interpreters.destroy(other)
+end = _native.monotonic_ns() + 20_000_000_000
+while not _native.stacks_status()["samples"] and _native.monotonic_ns() < end:
+    pass
+status = _native.stacks_status()
+print(status["active"], status["samples"] > 0, status["failures"] > 0)
+"""
+    done = run_python(code, tmp_path, ARGUS_STACKS="50")
+    assert done.returncode == 0, done.stderr
+    own_locks = sys.version_info >= (3, 12)
+    assert done.stdout.split() == ["True", "True", str(own_locks)]
+    assert done.stderr.count("other interpreters") == own_locks
