@@ -134,7 +134,12 @@ def test_command_writes_files(tmp_path: Path, capsys: pytest.CaptureFixture[str]
     assert cli.main(["rules", "--output", str(folder), "--scrape-interval", "30s"]) == 0
     assert sorted(path.name for path in folder.iterdir()) == list(ruleset.load())
     assert (folder / "argus-slow.yml").read_text() == ruleset.render(30.0)["argus-slow.yml"]
-    assert f"wrote {len(ruleset.load())} files to {folder}" in capsys.readouterr().err
+    said = capsys.readouterr().err
+    assert f"wrote {len(ruleset.load())} files to {folder}" in said
+    assert "remove" not in said
+    # Hangs are the global Prometheus's business, so shards must not go on with them.
+    assert cli.main(["rules", "--output", str(folder), "--part", "shard"]) == 0
+    assert capsys.readouterr().err.endswith("may name it too: argus-hang.yml\n")
 
 
 def test_command_prints_one_rule_file(capsys: pytest.CaptureFixture[str]) -> None:

@@ -106,6 +106,12 @@ def run(args: argparse.Namespace) -> int:
     changed = ", ".join(f"{name}={value}" for name, value in sorted(options.thresholds.items()))
     with_ = f" with {changed}" if changed else ""
     print(f"argus rules: wrote {names} to {args.output}{with_}", file=sys.stderr)
+    others = sorted(path.name for path in args.output.glob("argus*.yml") if path.name not in files)
+    if others:
+        print(
+            f"argus rules: remove what an earlier call left in {args.output}, for rule_files may name it "
+            f"too: {', '.join(others)}", file=sys.stderr,
+        )  # fmt: skip
     return 0
 
 
