@@ -117,7 +117,7 @@ class _Served:
         command = [sys.executable, "-m", "argus.cli", "drill", *arguments]
         command += ["--listen", "127.0.0.1:0", "--quiet", "--seed", "5"]
         self._process = subprocess.Popen(command, stderr=subprocess.PIPE, text=True)
-        self._killer = threading.Timer(180, self._process.kill)
+        self._killer = threading.Timer(600, self._process.kill)
         self._killer.start()
         self.said: list[str] = []
 

@@ -63,14 +63,14 @@ def test_no_alert_is_lost_or_told_twice(prometheus_binary: Path, tmp_path: Path)
             return [alert for one in webhook.deliveries for alert in one.payload["alerts"]]
 
         with started() as prometheus:
-            until(lambda: firing(prometheus).keys() == {QUICK, PATIENT}, 120, pause=0.5)
-            until(lambda: {a["labels"]["alertname"] for a in delivered()} >= {QUICK, PATIENT}, 60, pause=0.5)
+            until(lambda: firing(prometheus).keys() == {QUICK, PATIENT}, 240, pause=0.5)
+            until(lambda: {a["labels"]["alertname"] for a in delivered()} >= {QUICK, PATIENT}, 120, pause=0.5)
             let_pass(prometheus, 4)
             before = firing(prometheus)
         known, count = [alert["labels"] for alert in delivered()], len(webhook.deliveries)
 
         with started() as prometheus:
-            until(lambda: firing(prometheus).keys() == {QUICK, PATIENT}, 60, pause=0.5)
+            until(lambda: firing(prometheus).keys() == {QUICK, PATIENT}, 120, pause=0.5)
             after = firing(prometheus)
             # Its two minutes were not waited for again.
             assert after[PATIENT][:19] == before[PATIENT][:19]  # kept in seconds

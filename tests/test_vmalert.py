@@ -185,7 +185,7 @@ def test_vmalert_says_what_prometheus_says(prometheus_binary: Path, tmp_path: Pa
             by_run = {run_id: [a for a in told() if a.get("run_id") == run_id] for run_id in DRILLS}
             return not any(live.truth.missing(by_run[run_id]) for run_id, live in DRILLS.items())
 
-        until(lambda: complete() and len({*map(frozenset, critical())}) == 1, 150, pause=0.5)
+        until(lambda: complete() and len({*map(frozenset, critical())}) == 1, 300, pause=0.5)
         let_pass(prometheus, 4)
         prometheus_said, vmalert_said = critical()
         assert prometheus_said == vmalert_said
