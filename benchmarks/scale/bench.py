@@ -17,6 +17,9 @@ from argus import ruleset
 from argus.drill.truth import Judgement, judge
 from argus.progress import Progress
 from argus.prometheus import Alertmanager, Delivery, Prometheus, WebhookReceiver
+from argus.report.command import write
+from argus.report.gather import gather
+from argus.report.model import Axis
 from benchmarks import panel_queries
 from benchmarks.scale.job import Job
 from benchmarks.scale.measure import Observation, observe
@@ -46,6 +49,7 @@ class Plan:
         format: Of the pages, see ``FORMATS``.
         lean: Whether Prometheus drops the series of ``LEAN``.
         ingestion: Whether it is run once more without rules.
+        page: Where a report about the large job is written; None: nowhere.
         binary: Prometheus; None: the one that is found.
     """
 
@@ -57,6 +61,7 @@ class Plan:
     format: str = "text"
     lean: bool = False
     ingestion: bool = True
+    page: Path | None = None
     binary: Path | None = None
 
 
@@ -193,6 +198,8 @@ class _Bench:
                 reduce_scatter = _reduce_scatter(prometheus, jobs[0])
                 self._progress("asked by the dashboards")
                 panels = self._panels(prometheus)
+                if self._plan.page is not None:
+                    self._write_page(prometheus)
             deliveries = receiver.deliveries
         verdicts = {job.run_id: judge(job.truth, _of(job, seen)) for job in jobs}
         delays = {job.run_id: _delay(job, deliveries, begin) for job in jobs}
@@ -205,6 +212,14 @@ class _Bench:
         about = {"run_id": self._plan.jobs[0].run_id}
         rows = panel_queries.measure(prometheus.client.url, about, span=span, scrape=interval, rounds=1)
         return panel_queries.summary(rows)
+
+    def _write_page(self, prometheus: Prometheus) -> None:
+        """What `argus report` makes of the large job."""
+        interval, now = self._plan.interval, time.time()
+        axis = Axis(now - interval * (self._plan.past + self._plan.scrapes), now, interval)
+        job, page = self._plan.jobs[0], self._plan.page
+        assert page is not None
+        write(gather(prometheus.client, job.run_id, axis, "the scale benchmark's Prometheus"), page)
 
     def without_rules(self, server: Server, book: Book) -> Observation:
         """The same scrapes, nothing else."""
@@ -239,11 +254,11 @@ def late_lanes(job: Job) -> set[int]:
 
 
 def _reduce_scatter(prometheus: Prometheus, job: Job) -> dict[str, list[float]]:
-    """By stage: seconds of a reduce-scatter on late lanes and on all others, mean of the last minute."""
+    """By stage: seconds of a typical reduce-scatter on late lanes and on all others."""
     late = late_lanes(job)
-    which = f'{{run_id="{job.run_id}", op="reduce_scatter"}}[1m])'
-    metric = "argus_window_collective_seconds"
-    rows = prometheus.client.query(f"rate({metric}_sum{which} / rate({metric}_count{which}")
+    rows = prometheus.client.query(
+        f'argus_window_collective_seconds{{run_id="{job.run_id}", op="reduce_scatter", quantile="0.5"}}'
+    )
     found: dict[tuple[int, bool], list[float]] = {}
     for row in rows:
         rank = int(row.labels["rank"])
