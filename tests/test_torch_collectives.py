@@ -140,3 +140,15 @@ def test_torchs_flight_record_of_a_standstill_can_be_read_by_torchs_tool(said: t
         assert not found["early"]
         assert not found["again"]
     assert said[1].count("torch's flight record is in") == 2
+
+
+def test_payload_of_what_is_not_dense() -> None:
+    """Three of a sparse vector: 24 bytes of indices, 12 of values."""
+    import torch
+
+    from argus.torch.operations import payload
+
+    dense = torch.tensor([1.0, 0.0, 2.0, 3.0])
+    assert payload([[dense], "x"]) == 16
+    assert payload([[dense.to_sparse()]]) == 36
+    assert payload([[dense.reshape(2, 2).to_sparse_csr()]]) == 0

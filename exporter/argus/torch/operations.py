@@ -6,7 +6,7 @@ import weakref
 from collections.abc import Iterable, Iterator
 from typing import Any
 
-from torch import Tensor
+from torch import Tensor, sparse_coo, strided
 
 import argus
 from argus._native import monotonic_ns
@@ -110,9 +110,16 @@ def payload(values: Iterable[Any]) -> int | None:
         for tensor in _tensors(value):
             if not tensor.is_cpu:
                 return None
-            size += tensor.nbytes
+            size += _bytes(tensor)
         most = max(most, size)
     return most
+
+
+def _bytes(tensor: Tensor) -> int:
+    """0 where nobody knows: of sparse layouts but the one that torch.distributed reduces."""
+    if tensor.layout is strided:
+        return tensor.nbytes
+    return tensor._indices().nbytes + tensor._values().nbytes if tensor.layout is sparse_coo else 0
 
 
 def _tensors(value: Any) -> Iterator[Tensor]:
