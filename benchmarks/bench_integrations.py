@@ -29,6 +29,10 @@ JOBS: dict[str, tuple[str, ...]] = {
     "ddp": (str(HERE / "parallel.py"), "ddp"),
     "fsdp2": (str(HERE / "parallel.py"), "fsdp"),
     "pipeline": (str(HERE / "parallel.py"), "pipeline"),
+    **{
+        kind: (str(HERE / "frameworks.py"), kind)
+        for kind in ("trainer", "accelerate", "lightning", "deepspeed")
+    },
     "collectives": (str(HERE / "parallel.py"), "collectives"),
 }
 """By integration, a program and its first arguments; the number of rounds follows.  Its rank 0 prints
