@@ -285,3 +285,17 @@ def test_dumps_are_limited(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> N
     content = store.read(store.kept()[0].name)
     assert content is not None
     assert content.count(b"== rank") == 8
+
+
+def test_a_py_spy_that_hangs_leaves_nothing_behind(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    program, child = tmp_path / "py-spy", tmp_path / "child"
+    program.write_text(f"#!/bin/sh\nsleep 1000 &\necho $! > {child}\nwait\n")
+    program.chmod(0o755)
+    monkeypatch.setattr(dumps, "find_py_spy", lambda: str(program))
+    with pytest.raises(DumpError, match="took more than"):
+        dump(os.getpid(), 1.0)
+    state = Path("/proc", child.read_text().strip(), "stat")
+    # Gone, or a zombie where the container's first process reaps none.
+    wait_for(
+        lambda: not state.exists() or state.read_text().rpartition(")")[2].split()[0] == "Z", "its child ends"
+    )

@@ -151,4 +151,3 @@ def test_payload_of_what_is_not_dense() -> None:
     dense = torch.tensor([1.0, 0.0, 2.0, 3.0])
     assert payload([[dense], "x"]) == 16
     assert payload([[dense.to_sparse()]]) == 36
-    assert payload([[dense.reshape(2, 2).to_sparse_csr()]]) == 0

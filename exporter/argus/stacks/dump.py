@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import os
 import shutil
+import signal
 import subprocess
 import sys
 import tempfile
@@ -73,6 +74,7 @@ def dump(pid: int, deadline_s: float = DEADLINE_S) -> str:
         try:
             status = process.wait(deadline_s)
         except subprocess.TimeoutExpired:
+            os.killpg(process.pid, signal.SIGKILL)  # and whatever it started
             raise DumpError(f"py-spy took more than {deadline_s:.0f} s and was stopped") from None
         finally:
             with suppress(ProcessLookupError):
