@@ -106,6 +106,7 @@ def test_a_check_that_hangs_or_fails_does_not_hide_the_others() -> None:
         ({"ARGUS_KERNEL_PATTERNS": "/nowhere/x"}, Level.PROBLEM, "/nowhere/x, which is not there"),
         ({"ARGUS_KERNEL_ATTRIBUTION": "memsett"}, Level.PROBLEM, "'memsett' is none of auto, memset, call"),
         ({"ARGUS_DISABLE": "1"}, Level.NOTE, "are not traced"),
+        ({"ARGUS_STACKS": "-1"}, Level.NOTE, "'-1' is no number of samples a second"),
         ({"NVTX_INJECTION64_PATH": "/nowhere/lib.so"}, Level.PROBLEM, "_native.abi3.so"),
         ({"CUDA_INJECTION64_PATH": "/nowhere/lib.so"}, Level.PROBLEM, "which is not there"),
         ({"CUDA_INJECTION64_PATH": os.devnull}, Level.NOTE, "another tool"),
@@ -143,6 +144,12 @@ def test_a_misspelled_attribution_is_said_by_the_rank_itself(tmp_path: Path) -> 
     assert (
         done.stderr.count("ARGUS_KERNEL_ATTRIBUTION='Memset' is none of auto, memset, call, api, none") == 1
     )
+
+
+def test_a_rank_beyond_the_world_is_a_problem() -> None:
+    (beyond,) = rank.identity({**TORCHRUN, "RANK": "8"})
+    assert beyond.level is Level.PROBLEM
+    assert beyond.found.startswith("rank 8 of 8 (torchrun)")
 
 
 def test_ranks_without_a_launcher_or_a_local_rank_are_noted() -> None:

@@ -12,9 +12,10 @@ from importlib import metadata
 from argus import _native
 from argus.doctor.finding import Finding, note, ok, problem
 from argus.nvtx import injection
-from argus.tracer import launchers
+from argus.tracer import launchers, stacks
 from argus.tracer.identity import detect
 from argus.tracer.kernels import misspelled_attribution
+from argus.tracer.place import base_directory
 
 _PREFIX = "ARGUS_"
 VARIABLES = (
@@ -85,7 +86,11 @@ def identity(environ: Mapping[str, str]) -> Iterator[Finding]:
         f"rank {who.rank} of {size} ({launcher or 'no launcher found'}), node {who.node}, role "
         f"{who.role or 'pp<stage>'}, run {who.run_id} ({_run_source(environ, who.run_id)})"
     )
-    if launcher is None:
+    if who.world_size is not None and who.rank >= who.world_size:
+        yield problem(
+            told, "ranks count from 0: correct the launcher's RANK or WORLD_SIZE, or what argus.init is given"
+        )
+    elif launcher is None:
         yield note(
             told, "run argus doctor inside the job, as the launcher starts a rank, to see what ranks see"
         )
@@ -119,6 +124,8 @@ def settings(environ: Mapping[str, str]) -> Iterator[Finding]:
     for trouble in (misspelled_attribution(environ), injection.trouble(environ)):
         if trouble:
             complaints.append(problem(trouble, "correct the variable, or unset it"))
+    if trouble := stacks.settings(environ, base_directory()).complaint:
+        complaints.append(note(trouble, "correct ARGUS_STACKS, or unset it"))
     complaints += _other_tools(environ)
     yield from complaints or [ok(", ".join(given) if given else "no variable ARGUS_… is set")]
 
