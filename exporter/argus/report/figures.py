@@ -90,7 +90,7 @@ def _iteration(document: Document) -> Picture:
             ax.set_xlabel("time, UTC")
         else:
             ax.set_xlabel("iteration")
-        ax.legend(loc="lower left", ncols=2)
+        ax.legend(loc="lower left", bbox_to_anchor=(0.0, 1.0), ncols=2)  # below it, curves may run
         drawn = plots.svg(figure, "iteration", "Iteration time", text)
     return Picture("Iteration time", text, drawn)
 
