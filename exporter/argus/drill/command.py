@@ -76,7 +76,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     live.add_argument("--run-id", default="drill", metavar="RUN_ID", help="name of the run (drill)")
     live.add_argument(
         "--speed", type=_positive, default=1.0, metavar="X",
-        help="times as fast: divides all durations, those of the rules you use must be divided likewise",
+        help="times as fast: divides all durations of the job; rules keep theirs",
     )  # fmt: skip
     live.add_argument(
         "--duration", type=_positive, metavar="S", help="end after so many seconds of real time"
