@@ -21,7 +21,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     )
     parser.add_argument("--list", action="store_true", help="name every dashboard, and write nothing")
     parser.add_argument(
-        "--output", type=Path, metavar="DIR", help="folder to write the files to; it is made if missing"
+        "-o", "--output", type=Path, metavar="DIR", help="folder to write the files to; it is made if missing"
     )
     parser.add_argument(
         "--runbook-base", default=RUNBOOK_BASE, metavar="URL",

@@ -22,7 +22,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     what = parser.add_mutually_exclusive_group()
     what.add_argument("name", nargs="?", metavar="NAME", help="print this one")
     what.add_argument(
-        "--output", type=Path, metavar="DIR", help="folder to write them to; it is made if missing"
+        "-o", "--output", type=Path, metavar="DIR", help="folder to write them to; it is made if missing"
     )
 
 

@@ -31,7 +31,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
         "--runbook", metavar="ALERT", help="print what to do about this alert, and write nothing"
     )
     parser.add_argument(
-        "--output", type=Path, metavar="DIR", help="folder to write the files to; it is made if missing"
+        "-o", "--output", type=Path, metavar="DIR", help="folder to write the files to; it is made if missing"
     )
     parser.add_argument(
         "--scrape-interval", default="15s", metavar="DURATION",

@@ -50,10 +50,12 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
         help="seconds to wait for the job to train, and for the notification (default 90)",
     )  # fmt: skip
     run.add_argument(
-        "--prometheus", metavar="PATH", help="Prometheus (default $ARGUS_PROMETHEUS, else on PATH)"
+        "--prometheus", metavar="PATH", help="program of Prometheus (default $ARGUS_PROMETHEUS, else on PATH)"
     )
     run.add_argument(
-        "--alertmanager", metavar="PATH", help="Alertmanager (default $ARGUS_ALERTMANAGER, else on PATH)"
+        "--alertmanager",
+        metavar="PATH",
+        help="and of Alertmanager (default $ARGUS_ALERTMANAGER, else on PATH)",
     )
 
 
