@@ -38,8 +38,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     parser.add_argument("--summary", action="store_true", help="only print what was read, judge nothing")
     add_run_id(parser, "read only this run of a trace that holds several")
     parser.add_argument(
-        "--prometheus",
-        metavar="PATH",
+        "--prometheus", metavar="PATH",
         help="program of Prometheus to run (default: $ARGUS_PROMETHEUS, then PATH)",
     )  # fmt: skip
     parser.add_argument(
