@@ -147,6 +147,11 @@ def test_what_a_server_refuses(tmp_path: Path, capsys: pytest.CaptureFixture[str
         good = f"http://on%20call:p%40ss%2Fw%C3%B6rd@{address}/prom"
         assert main([*ask[:4], "-o", str(tmp_path), "--prometheus", good]) == 2
         assert "directory" in capsys.readouterr().err
+    with _server(
+        lambda query: [{"metric": {"run_id": "x"}, "histogram": [1, {}], "histograms": []}]
+    ) as address:
+        assert main([*ask, f"http://on%20call:p%40ss%2Fw%C3%B6rd@{address}/prom"]) == 1
+        assert "has no run at all" in capsys.readouterr().err
     assert main([*ask, "http://[::1"]) == 2
     assert list(tmp_path.iterdir()) == []
 

@@ -80,7 +80,9 @@ class Client:
         if data["resultType"] != "vector":
             raise QueryError(f"{expression!r} gives a {data['resultType']}, not an instant vector")
         return [
-            Sample(row["metric"], float(row["value"][1]), float(row["value"][0])) for row in data["result"]
+            Sample(row["metric"], float(row["value"][1]), float(row["value"][0]))
+            for row in data["result"]
+            if "value" in row  # else a native histogram
         ]
 
     def samples(self, selector: str) -> list[Course]:
@@ -149,7 +151,10 @@ class Client:
             raise QueryError(f"{self.url}{path}: {_no_answer(reply)}")
         if body.get("status") != "success":
             raise QueryError(f"{self.url}{path}: {body.get('errorType')}: {body.get('error')}")
-        return body.get("data")
+        data = body.get("data")
+        if not isinstance(data, dict):
+            raise QueryError(f"{self.url}{path}: {_no_answer(reply)}")
+        return data
 
 
 def _no_answer(reply: requests.Response) -> str:
@@ -163,6 +168,8 @@ def _no_answer(reply: requests.Response) -> str:
 def _courses(rows: list[dict[str, Any]]) -> list[Course]:
     courses = []
     for row in rows:
+        if not row.get("values"):  # native histograms only
+            continue
         pairs = np.array(row["values"], dtype=np.float64)
         courses.append(Course(row["metric"], pairs[:, 0], pairs[:, 1]))
     return courses
