@@ -14,7 +14,7 @@ torch = pytest.importorskip("torch", reason="torch is not installed (pip install
 
 import argus  # noqa: E402
 import argus.torch  # noqa: E402
-from argus.torch import attachment  # noqa: E402
+from argus.torch import attachment, collectives  # noqa: E402
 
 
 class _Block:
@@ -38,7 +38,17 @@ def recording(monkeypatch: pytest.MonkeyPatch) -> Iterator[list[str]]:
     monkeypatch.setattr(argus, "init", lambda: None, raising=False)
     monkeypatch.setattr(argus, "status", lambda: {"enabled": True}, raising=False)
     yield entries
+    forget()
+
+
+def forget() -> None:
+    """Take off what a test attached and did not detach; the next test begins anew."""
     attachment._recorder = None
+    if collectives._active is not None:
+        collectives._active.release()
+        if collectives._watching is not None:
+            collectives._watching.end()
+    collectives._active, collectives._users = None, 0
 
 
 def flow(entries: list[str]) -> str:
@@ -108,5 +118,5 @@ def tracing(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[Path]:
     """Where this test's real tracer puts its segment."""
     monkeypatch.setenv("ARGUS_DIR", str(tmp_path))
     yield tmp_path
-    attachment._recorder = None
+    forget()
     argus.finish()
