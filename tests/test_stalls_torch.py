@@ -23,10 +23,9 @@ torch = pytest.importorskip("torch", reason="torch is not installed (pip install
 
 import argus  # noqa: E402
 import argus.torch  # noqa: E402
-from argus.torch import attachment  # noqa: E402
 from simulation import Simulation  # noqa: E402
 from stalls_support import occurrences, open_block, seconds, tracer  # noqa: E402
-from torch_support import FETCH, STEP, Dataset, flow, job, recording  # noqa: E402
+from torch_support import FETCH, STEP, Dataset, flow, forget, job, recording  # noqa: E402
 
 JOB = Path(__file__).with_name("stalls_torch_job.py")
 COMPILED = [12, 20, 28, 36, 40, 44, 52]
@@ -37,7 +36,7 @@ COMPILED = [12, 20, 28, 36, 40, 44, 52]
 def traced(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[None]:
     with tracer(tmp_path, monkeypatch):
         yield
-        attachment._recorder = None
+        forget()
 
 
 # ---- compilations ----
