@@ -116,7 +116,9 @@ class Story:
         if not reason:
             axis = Axis(self._started_at, time.time(), SCRAPE_INTERVAL)
             try:
-                write(gather(self._prometheus.client, self._stack.run_id, axis, "the demo's Prometheus"), path)
+                write(
+                    gather(self._prometheus.client, self._stack.run_id, axis, "the demo's Prometheus"), path
+                )
             except (NothingError, QueryError, OSError) as error:
                 reason = str(error)
         self.tell(f"No report: {reason}" if reason else f"Report        {path.resolve().as_uri()}")
