@@ -85,9 +85,7 @@ def train(scenario: str) -> dict[str, Any]:
         "frames": counter.frame_count,
         "kinds": {phase.name: phase.kind for phase in phases},
         "counts": {phase.name: int(np.sum(phase.seconds.counts)) for phase in phases},
-        "seconds": {
-            phase.name: (state.slots["phase"][:, phase.index] / 1e9).tolist() for phase in phases
-        },
+        "seconds": {phase.name: (state.slots["phase"][:, phase.index] / 1e9).tolist() for phase in phases},
     }
 
 
