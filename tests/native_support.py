@@ -175,7 +175,8 @@ def environment(base: Path, **more: str) -> dict[str, str]:
         "WORLD_",
     )
     kept = {name: value for name, value in os.environ.items() if not name.startswith(prefixes)}
-    return kept | {"ARGUS_DIR": str(base)} | more
+    # A collection of garbage would be one phase more.
+    return kept | {"ARGUS_DIR": str(base), "ARGUS_STALLS": "0"} | more
 
 
 def run_python(code: str, base: Path, *arguments: str, **more: str) -> subprocess.CompletedProcess[str]:

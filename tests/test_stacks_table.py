@@ -175,19 +175,19 @@ def test_what_is_not_possible_is_left_out(sampled: bytes) -> None:
     assert whole.samples >= 20
 
     def points_forward(generations: Any) -> None:
-        generations["node"]["parent"][0, 1] = 2_000
+        generations["node"]["parent"][:, 1] = 2_000
 
     def names_nothing(generations: Any) -> None:
-        generations["node"]["name"][0, :] = 1 << 31
+        generations["node"]["name"][:, :] = 1 << 31
 
     def claims_more(generations: Any) -> None:
-        generations["nodes"][0] = generations["text"][0] = 1 << 60
+        generations["nodes"][:] = generations["text"][:] = 1 << 60
 
     def counts_beyond_reason(generations: Any) -> None:
-        generations["node"]["samples"][0, :] = (1 << 64) - 1
+        generations["node"]["samples"][:, :] = (1 << 64) - 1
 
     def is_a_ring(generations: Any) -> None:
-        generations["node"]["parent"][0, :] = np.arange(1, CONSTANTS["STACK_NODES"] + 1)
+        generations["node"]["parent"][:, :] = np.arange(1, CONSTANTS["STACK_NODES"] + 1)
 
     for change in (points_forward, names_nothing, counts_beyond_reason, is_a_ring):
         table = damaged(sampled, change)
