@@ -20,6 +20,7 @@ from playwright.sync_api import Browser
 
 from argus.cli import main
 from argus.prometheus import Prometheus
+from argus.report.gather import choose_moment
 from argus.report.heat import by_phase, by_place, excess, heat
 from argus.report.model import (
     Axis,
@@ -257,6 +258,19 @@ def test_words() -> None:
     ]  # fmt: skip
     assert verdict(found) == "Ranks 1-2 are slow in phases data_loading and gc."
     assert [[f.labels["phase"] for f in group] for group in grouped(found)] == [["gc", "data_loading"]] * 2
+
+
+def test_the_moment_is_one_at_which_the_ranks_are_there() -> None:
+    """A run that is leaving when the range ends is shown as it was while it was whole."""
+    axis = Axis(0.0, 100.0, 10.0)
+    iteration = Course(np.arange(0.0, 101.0, 10), np.ones(11))
+    whole = Course(iteration.times, np.full(11, 8.0))
+    leaving = Course(iteration.times, np.array([8.0] * 8 + [7.0, 3.0, 2.0]))
+    finding = Finding({"alertname": "A", "severity": "critical"}, 20.0, 60.0, "s")
+    assert choose_moment([], iteration, whole, axis) == 100
+    assert choose_moment([finding], iteration, whole, axis) == 60
+    assert choose_moment([], iteration, leaving, axis) == 70
+    assert choose_moment([finding], iteration, leaving, axis) == 60
 
 
 def test_ranges() -> None:

@@ -27,7 +27,7 @@ from benchmarks.scale.pages import FORMATS, Book, Target, render, targets
 from benchmarks.scale.server import Server
 
 LEAN = (
-    "argus_(phase|collective|kernel)_seconds_.+|argus_window_(phase|busy|collective)_seconds_(sum|count)"
+    "argus_(phase|collective|kernel)_seconds_.+|argus_window_(phase|busy)_seconds_(sum|count)"
     "|argus_gpu_(clock_max|temperature|power_watts|power_limit|energy|remapped|utilization|reading_age).*"
 )
 """Series that no rule reads, and people seldom: docs/scale.md advises the largest jobs to drop them."""
@@ -196,10 +196,10 @@ class _Bench:
                 self._progress("scraped, with all rules")
                 seen = self._observe(server, prometheus, begin, self._plan.scrapes)
                 reduce_scatter = _reduce_scatter(prometheus, jobs[0])
+                if self._plan.page is not None:
+                    self._write_page(prometheus, self._plan.page)
                 self._progress("asked by the dashboards")
                 panels = self._panels(prometheus)
-                if self._plan.page is not None:
-                    self._write_page(prometheus)
             deliveries = receiver.deliveries
         verdicts = {job.run_id: judge(job.truth, _of(job, seen)) for job in jobs}
         delays = {job.run_id: _delay(job, deliveries, begin) for job in jobs}
@@ -213,13 +213,12 @@ class _Bench:
         rows = panel_queries.measure(prometheus.client.url, about, span=span, scrape=interval, rounds=1)
         return panel_queries.summary(rows)
 
-    def _write_page(self, prometheus: Prometheus) -> None:
+    def _write_page(self, prometheus: Prometheus, page: Path) -> None:
         """What `argus report` makes of the large job."""
         interval, now = self._plan.interval, time.time()
         axis = Axis(now - interval * (self._plan.past + self._plan.scrapes), now, interval)
-        job, page = self._plan.jobs[0], self._plan.page
-        assert page is not None
-        write(gather(prometheus.client, job.run_id, axis, "the scale benchmark's Prometheus"), page)
+        run_id = self._plan.jobs[0].run_id
+        write(gather(prometheus.client, run_id, axis, "the scale benchmark's Prometheus"), page)
 
     def without_rules(self, server: Server, book: Book) -> Observation:
         """The same scrapes, nothing else."""
@@ -254,11 +253,11 @@ def late_lanes(job: Job) -> set[int]:
 
 
 def _reduce_scatter(prometheus: Prometheus, job: Job) -> dict[str, list[float]]:
-    """By stage: seconds of a typical reduce-scatter on late lanes and on all others."""
+    """By stage: seconds of a reduce-scatter on late lanes and on all others, mean of the last minute."""
     late = late_lanes(job)
-    rows = prometheus.client.query(
-        f'argus_window_collective_seconds{{run_id="{job.run_id}", op="reduce_scatter", quantile="0.5"}}'
-    )
+    which = f'{{run_id="{job.run_id}", op="reduce_scatter"}}[1m])'
+    metric = "argus_window_collective_seconds"
+    rows = prometheus.client.query(f"rate({metric}_sum{which} / rate({metric}_count{which}")
     found: dict[tuple[int, bool], list[float]] = {}
     for row in rows:
         rank = int(row.labels["rank"])

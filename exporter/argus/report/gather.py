@@ -15,6 +15,8 @@ from argus.report.words import rank_number, rank_order, verdict
 
 PLACES = ("pp", "dp", "tp", "cp", "ep")
 _COLLECTIVES_KEPT = 12
+_COUNTED = 40
+_NEARLY_ALL = 0.9
 
 
 class NothingError(Exception):
@@ -52,7 +54,7 @@ def gather(
     if fired is None:
         progress("asking for the alerts")
         fired = findings(client, run_id, axis)
-    moment = _moment(fired, iteration, axis)
+    moment = choose_moment(fired, iteration, _reporting(client, mine, axis), axis)
     progress("asking for the ranks")
     ranks = _ranks(client, mine, moment)
     phases = _phases(client, mine, moment, ranks)
@@ -110,12 +112,29 @@ def _missing(client: Client, run_id: str, axis: Axis) -> str:
     )
 
 
-def _moment(fired: list[Finding], iteration: Course, axis: Axis) -> float:
-    """When to look at the ranks: the last moment at which the gravest accusation still holds."""
+def _reporting(client: Client, mine: str, axis: Axis) -> Course:
+    """How many ranks have a window, at some moments: each reads a series of every rank."""
+    step = max(axis.step, (axis.end - axis.start) / _COUNTED)
+    rows = client.query_range(
+        f'count(argus_window_iteration_seconds{{{mine}, quantile="0.5"}})', axis.start, axis.end, step
+    )
+    return Course(rows[0].times, rows[0].values) if rows else Course(np.array([]), np.array([]))
+
+
+def choose_moment(fired: list[Finding], iteration: Course, reporting: Course, axis: Axis) -> float:
+    """When to look at the ranks: the last moment at which the gravest accusation holds.
+
+    Where ranks are leaving by then, it is the last one at which nearly all of them were there.
+    """
     last = float(iteration.times[-1])
     for finding in fired:
         if finding.severity != "info":
-            return min(last, finding.until or axis.end)
+            last = min(last, finding.until or axis.end)
+            break
+    before = reporting.times <= last
+    there, times = reporting.values[before], reporting.times[before]
+    if len(there) and there[-1] < _NEARLY_ALL * there.max():
+        return float(times[there >= _NEARLY_ALL * there.max()][-1])
     return last
 
 
