@@ -5,7 +5,8 @@
 Sequences of any length, experts of changing popularity, steps that take several times as long now and
 then, checkpoints, evaluations, restarts, scrapes that are staggered over the interval.  The day is
 played in simulated time, in parts of some hours; in each a job begins anew in a new Prometheus, promtool's,
-which evaluates the shipped rules.  Nothing may be said of any rank, link, stage or run.
+which evaluates the shipped rules.  Nothing may be said of any rank, link, stage or run, except that the
+work is uneven (ArgusWorkImbalance): it is, and that names no rank.
 """
 
 from __future__ import annotations
@@ -164,6 +165,7 @@ def record(parts: list[dict[str, Any]]) -> dict[str, Any]:
             "ranks": TOPOLOGY.ranks,
             "hours": sum(part["hours"] for part in parts),
             "alerts": dict(total),
+            "accusations": sum(count for name, count in total.items() if name != "ArgusWorkImbalance"),
             "parts": parts,
         },
     }
