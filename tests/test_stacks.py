@@ -243,7 +243,7 @@ def test_collections_of_garbage_are_told_apart(tmp_path: Path) -> None:
         "with argus.iteration():\n"
         "    while True: gc.collect()\n"
     )
-    with program(code, tmp_path):
+    with program(code, tmp_path, ARGUS_STALLS="1"):
         stack = stuck(tmp_path, "gc", "<module>")
     assert stack.functions[-1] == "<string>:<module>"
 

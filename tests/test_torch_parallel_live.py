@@ -126,8 +126,10 @@ def test_a_rank_stuck_before_a_collective_is_named(folder: Path, promtool: str, 
 
     def hung() -> bool:
         now = states(folder, "fsdp")
+        # Numbers are written once a second: a wait of three is none of training, and they are up to date.
+        waited = now[0].open is not None and monotonic_ns() - now[0].open.begin_ns > 3_000_000_000
         waits = now[0].open is not None and now[0].open.kind == "communication"
-        return waits and enqueued()[0] == enqueued()[1] + 1 and enqueued()[1] > 0
+        return waits and waited and enqueued()[0] == enqueued()[1] + 1 and enqueued()[1] > 0
 
     until(hung, 60)
     victim, culprit = states(folder, "fsdp")
