@@ -50,9 +50,18 @@ class Clock:
 
 
 @pytest.fixture
-def clock(traced: None) -> Iterator[Clock]:
-    """Automatic collections are off meanwhile: only those that a test asks for are seen."""
+def uncollected() -> Iterator[None]:
+    """Automatic collections are off, from before the tracer's start."""
     gc.disable()
+    try:
+        yield
+    finally:
+        gc.enable()
+
+
+@pytest.fixture
+def clock(uncollected: None, traced: None) -> Iterator[Clock]:
+    """Only collections that a test asks for are seen."""
     clock = Clock()
     gc.callbacks.append(clock.while_collecting)  # behind the tracer's own
     try:
@@ -60,7 +69,6 @@ def clock(traced: None) -> Iterator[Clock]:
     finally:
         gc.callbacks.remove(clock.while_collecting)
         _native.set_clock(0)
-        gc.enable()
 
 
 def test_a_collection_is_a_phase_and_taken_out_of_the_one_that_it_interrupts(clock: Clock) -> None:
