@@ -183,12 +183,13 @@ def test_wrong_patterns_are_told_once_and_lose_nothing_else(tmp_path: Path) -> N
 def test_children_and_ends(tmp_path: Path) -> None:
     """A forked child samples nothing; ends of all kinds are quick and quiet."""
     code = PROGRAM + (
-        "time.sleep(0.2)\n"
+        "while not argus.status()['stacks']['samples']: pass\n"
         "child = os.fork()\n"
         "if child == 0:\n"
         "    sum(range(10 ** 6)); assert not argus.status()['enabled']; sys.exit(0)\n"
         "assert os.waitpid(child, 0)[1] == 0\n"
-        "argus.finish(); argus.init(run_id='again', rank=0); time.sleep(0.1)\n"
+        "argus.finish(); argus.init(run_id='again', rank=0)\n"
+        "while not argus.status()['stacks']['samples']: pass\n"
         "print(argus.status()['stacks']['active'])\n"
     )
     done = run_python(code, tmp_path, ARGUS_STACKS="50")
@@ -196,7 +197,7 @@ def test_children_and_ends(tmp_path: Path) -> None:
 
 
 def test_signals_reach_the_main_thread_at_once(tmp_path: Path) -> None:
-    code = PROGRAM + "print('ready', flush=True)\ntime.sleep(60)"
+    code = PROGRAM + "print('ready', flush=True)\nimport signal; signal.pause()"
     with program(code, tmp_path) as process:
         wait_for(lambda: training(table_of(tmp_path)), "a sample")
         process.send_signal(signal.SIGINT)

@@ -41,7 +41,8 @@ print("ready", flush=True)
 def keep_the_gil():
     with argus.iteration(), argus.phase("forward"):
         ctypes.PyDLL(None).sleep(10)
-time.sleep(0.2)
+while not argus.status()["stacks"]["samples"]:
+    pass
 keep_the_gil()
 """
 
@@ -50,8 +51,9 @@ keep_the_gil()
 def may_trace() -> None:
     """Skips where py-spy is missing or not allowed to look at a child of this process."""
     child = subprocess.Popen(
-        [sys.executable, "-c", "print(flush=True); import time; time.sleep(60)"], stdout=subprocess.PIPE
-    )
+        [sys.executable, "-c", "import sys; print(flush=True); sys.stdin.read()"],
+        stdin=subprocess.PIPE, stdout=subprocess.PIPE,
+    )  # fmt: skip
     try:
         assert child.stdout is not None
         child.stdout.readline()
@@ -207,7 +209,7 @@ def dumped(tmp_path: Path, sources: list[object]) -> tuple[str, dict[str, float]
     return content.decode(), outcomes
 
 
-WAITS = "import argus, time\nargus.init(run_id='run', rank=0)\nprint('ready', flush=True)\ntime.sleep(60)"
+WAITS = "import argus, sys\nargus.init(run_id='run', rank=0)\nprint('ready', flush=True)\nsys.stdin.read()"
 
 
 def test_what_stands_in_the_way_is_said_in_the_dump(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
