@@ -11,6 +11,7 @@ import numpy as np
 
 from argus.diagnose.history import History
 from argus.diagnose.slowdown import Culprits
+from argus.severity import grave
 from argus.traces import RankIteration, Table
 
 LIVENESS = frozenset(
@@ -25,7 +26,6 @@ LIVENESS = frozenset(
 )
 """Alerts about what is alive now; a recording has no now."""
 
-_SEVERITIES = ("critical", "warning", "info")
 
 NOBODY, SOMEBODY, UNDECIDED = 0, 1, 2
 """Exit statuses."""
@@ -129,9 +129,7 @@ def _subject(accusation: Accusation) -> frozenset[tuple[str, str]]:
 
 
 def _order(accusation: Accusation) -> tuple[int, int, str]:
-    severity = accusation.severity
-    grave = _SEVERITIES.index(severity) if severity in _SEVERITIES else len(_SEVERITIES)
-    return grave, accusation.first_iteration, str(sorted(accusation.labels.items()))
+    return grave(accusation.severity), accusation.first_iteration, str(sorted(accusation.labels.items()))
 
 
 def culprits(alerts: Iterable[Accusation]) -> Culprits:

@@ -11,8 +11,7 @@ from argus import ruleset
 from argus.prometheus import Client, QueryError, Sample
 from argus.report.model import Axis, Finding
 from argus.report.words import expand
-
-_SEVERITIES = ("critical", "warning", "info")
+from argus.severity import grave
 
 
 def selector(run_id: str) -> str:
@@ -64,9 +63,7 @@ def findings(client: Client, run_id: str, axis: Axis) -> list[Finding]:
 
 def order(finding: Finding) -> tuple[int, float, str]:
     """The gravest first, then the oldest."""
-    severity = finding.severity
-    grave = _SEVERITIES.index(severity) if severity in _SEVERITIES else len(_SEVERITIES)
-    return grave, finding.since, str(sorted(finding.labels.items()))
+    return grave(finding.severity), finding.since, str(sorted(finding.labels.items()))
 
 
 def _key(labels: dict[str, str]) -> tuple[tuple[str, str], ...]:
