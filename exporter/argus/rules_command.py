@@ -8,8 +8,7 @@ from pathlib import Path
 
 from argus import ruleset
 from argus.ruleset import parts, shipped, thresholds
-
-_SEVERITIES = ("critical", "warning", "info")
+from argus.severity import grave
 
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
@@ -166,5 +165,5 @@ def _overview() -> str:
         severities, _ = seen.setdefault(rule["alert"], ([], ruleset.meaning(rule["alert"])))
         severities.append(rule["labels"]["severity"])
     width = max(map(len, seen))
-    gravest_first = sorted(seen.items(), key=lambda item: (_SEVERITIES.index(item[1][0][0]), item[0]))
+    gravest_first = sorted(seen.items(), key=lambda item: (grave(item[1][0][0]), item[0]))
     return "".join(f"{name:<{width}}  {', '.join(sev):<17}  {text}\n" for name, (sev, text) in gravest_first)
