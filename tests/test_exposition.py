@@ -61,7 +61,7 @@ def _job() -> tuple[MemorySource, int]:
         ranks.append(rank)
     ranks[0].open_phase(0, now + 6 * SECOND)
     ranks[1].pause("checkpoint", now + 7 * SECOND)
-    return MemorySource(ranks), now + 20 * SECOND
+    return MemorySource(ranks), now + 90 * SECOND  # they stand still: sequence numbers are told
 
 
 @pytest.fixture(scope="module")

@@ -20,13 +20,14 @@ from datetime import datetime, timezone
 from pathlib import Path
 
 from argus.drill.topology import Topology
+from argus.exporter.selection import Series
 from argus.progress import Progress
 from argus.prometheus import binary_version
 from argus.ruleset import NATIVE_INTERVAL as INTERVAL
 from benchmarks.__main__ import RESULTS, machine
 from benchmarks.scale.bench import Plan, measure
 from benchmarks.scale.job import Job
-from benchmarks.scale.pages import FORMATS
+from benchmarks.scale.pages import FORMATS, series_per_rank
 from benchmarks.scale.report import report
 
 SCENARIO = "masked-straggler"
@@ -54,7 +55,7 @@ def plan_of(args: argparse.Namespace) -> Plan:
         healthy=args.healthy,
         past=args.past,
         format=args.format,
-        lean=args.lean,
+        series=Series(args.series),
         page=args.report,
         ingestion=not args.no_ingestion,
         binary=args.prometheus or newest(),
@@ -84,7 +85,10 @@ def parse(argv: list[str] | None = None) -> argparse.Namespace:
         help="text, as a Prometheus asks for unless told otherwise, or protobuf with native histograms",
     )  # fmt: skip
     how.add_argument("--report", type=Path, metavar="FILE", help="write an HTML page about the large job")
-    how.add_argument("--lean", action="store_true", help="drop series that no rule reads (docs/scale.md)")
+    how.add_argument(
+        "--series", choices=[each.value for each in Series], default=Series.RULES.value,
+        help="what exporters serve, as argus exporter's flag says (%(default)s)",
+    )  # fmt: skip
     how.add_argument("--no-ingestion", action="store_true", help="leave the run without rules out")
     how.add_argument("--prometheus", type=Path, help="its binary (the newest that make setup has fetched)")
     how.add_argument("--keep", type=Path, metavar="DIR", help="leave pages and Prometheus's data here")
@@ -97,6 +101,9 @@ def main(argv: list[str] | None = None) -> int:
     """Measure, write the result, and say whether everything is within its budget (1: something is not)."""
     args = parse(argv)
     plan = plan_of(args)
+    if not args.quiet:
+        exported = series_per_rank(plan.jobs[0], plan.series, FORMATS[plan.format])
+        print(f"a rank exports {exported:.1f} series ({args.series}, {args.format})", file=sys.stderr)
     where = nullcontext(args.keep) if args.keep else tempfile.TemporaryDirectory(prefix="argus-scale-")
     with where as folder:
         Path(folder).mkdir(parents=True, exist_ok=True)

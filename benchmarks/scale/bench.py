@@ -15,6 +15,7 @@ import numpy as np
 
 from argus import ruleset
 from argus.drill.truth import Judgement, judge
+from argus.exporter.selection import Series
 from argus.progress import Progress
 from argus.prometheus import Alertmanager, Delivery, Prometheus, WebhookReceiver
 from argus.report.command import write
@@ -25,12 +26,6 @@ from benchmarks.scale.job import Job
 from benchmarks.scale.measure import Observation, observe
 from benchmarks.scale.pages import FORMATS, Book, Target, render, targets
 from benchmarks.scale.server import Server
-
-LEAN = (
-    "argus_(phase|collective|kernel)_seconds_.+|argus_window_(phase|busy)_seconds_(sum|count)"
-    "|argus_gpu_(clock_max|temperature|power_watts|power_limit|energy|remapped|utilization|reading_age).*"
-)
-"""Series that no rule reads, and people seldom: docs/scale.md advises the largest jobs to drop them."""
 
 _PATIENCE = 60.0
 """Seconds that a busy machine may take for anything."""
@@ -47,7 +42,7 @@ class Plan:
         healthy: Scrapes before the first fault.
         interval: Seconds between scrapes; the rules are compressed as far as it is below 15 s.
         format: Of the pages, see ``FORMATS``.
-        lean: Whether Prometheus drops the series of ``LEAN``.
+        series: What exporters serve.
         ingestion: Whether it is run once more without rules.
         page: Where a report about the large job is written; None: nowhere.
         binary: Prometheus; None: the one that is found.
@@ -59,7 +54,7 @@ class Plan:
     past: int = 0
     interval: float = ruleset.NATIVE_INTERVAL
     format: str = "text"
-    lean: bool = False
+    series: Series = Series.RULES
     ingestion: bool = True
     page: Path | None = None
     binary: Path | None = None
@@ -100,10 +95,6 @@ def config(port: int, everyone: list[Target], plan: Plan, alertmanager: str | No
     ]
     if plan.format == "protobuf":
         lines.append("  scrape_protocols: [PrometheusProto]")
-    if plan.lean:
-        lines.append(
-            f"  metric_relabel_configs: [{{source_labels: [__name__], regex: '{LEAN}', action: drop}}]"
-        )
     lines.append("  static_configs:")
     for number, target in enumerate(everyone):
         labels = f'{{__metrics_path__: "/{number}", instance: "{target.name}"}}'
@@ -129,8 +120,9 @@ def measure(plan: Plan, folder: Path, progress: Progress) -> Measured:
         progress("finding out when each node is scraped")
         offsets = bench.scrape_times(server)
         book = render(
-            plan.jobs, offsets, plan.scrapes, plan.interval, FORMATS[plan.format], folder / "pages", progress
-        )
+            plan.jobs, offsets, plan.scrapes, plan.interval, FORMATS[plan.format], plan.series,
+            folder / "pages", progress,
+        )  # fmt: skip
         measured = bench.with_rules(server, book)
         if plan.ingestion:
             measured.plain = bench.without_rules(server, book)

@@ -12,6 +12,7 @@ import numpy as np
 from argus import catalogue
 from argus.drill.fleet import FleetRank
 from argus.drill.timing import Iteration
+from argus.exporter.collectors.kernels import worth_a_window
 from argus.exporter.collectors.labels import rank_labels
 from argus.exporter.exposition.families import Histogram, Point, Summary
 from argus.exporter.sources import Rank
@@ -81,6 +82,8 @@ class Beside:
             one = typical * slower * random.lognormal(0, 0.01)
             total = Histogram(np.rint(_SHAPES[name] * count * n).astype(np.uint64), count * n * typical)
             yield Point(catalogue.KERNEL_SECONDS, (*labels, name), total)
+            if not worth_a_window(total.sum * 1e9, rank.state.iteration_sum_ns):
+                continue
             quantiles = tuple(round(float(q), 9) for q in one * _QUANTILES)
             yield Point(
                 catalogue.WINDOW_KERNEL_SECONDS, (*labels, name), Summary(quantiles, total.sum, count * n)

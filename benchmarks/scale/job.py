@@ -17,6 +17,7 @@ from argus.drill.topology import Topology
 from argus.drill.truth import Claim, Truth
 from argus.exporter.collectors import RANK_COLLECTORS
 from argus.exporter.registry import Registry
+from argus.exporter.selection import Series
 from argus.exporter.sources import MemorySource
 from benchmarks.scale.beside import Beside
 
@@ -85,9 +86,9 @@ def _compact(iteration: Iteration) -> Iteration:
 
 
 class Node:
-    """The ranks of one node, and the exporter that serves them."""
+    """The ranks of one node, and the exporter that serves these series of them."""
 
-    def __init__(self, job: Job, iterations: list[Iteration], node: int) -> None:
+    def __init__(self, job: Job, iterations: list[Iteration], node: int, series: Series = Series.ALL) -> None:
         topology = job.topology
         self._iterations, self._fed, self._speed = iterations, 0, job.speed
         self._ranks = [
@@ -102,6 +103,7 @@ class Node:
         self._registry = Registry(
             MemorySource([rank.segment for rank in self._ranks]),
             collectors={**RANK_COLLECTORS, "beside": self._beside.collect},
+            series=series,
             version="bench",
         )
 

@@ -14,7 +14,9 @@ import numpy as np
 
 from argus.drill.timing import Iteration
 from argus.exporter.exposition.classic import Classic
+from argus.exporter.exposition.families import Family, Summary
 from argus.exporter.exposition.negotiate import OPENMETRICS, PROTOBUF, Format
+from argus.exporter.selection import Series
 from benchmarks.scale.job import Job, Node
 
 FORMATS: dict[str, Format] = {"text": OPENMETRICS, "protobuf": PROTOBUF}
@@ -61,7 +63,27 @@ class Book:
         return self.index.shape[1]
 
 
-_Work = tuple[Sequence[Job], list[list[Iteration]], list[Target], np.ndarray, Format]
+def series_per_rank(job: Job, series: Series, format_: Format) -> float:
+    """How many series of each rank a Prometheus makes of one page, of a node in the middle of the job."""
+    until = 8 * job.profile.iteration  # there are windows from the fourth iteration on
+    node = Node(job, job.timeline(until), job.topology.nodes // 2, series)
+    try:
+        families = node.families(until / job.speed)
+    finally:
+        node.close()
+    ranks = len(job.topology.ranks_of_node(job.topology.nodes // 2))
+    if format_ is PROTOBUF:
+        return sum(map(_native, families)) / ranks
+    lines = format_.encode(families, Classic.ITERATIONS).splitlines()
+    return sum(not line.startswith(b"#") for line in lines) / ranks
+
+
+def _native(family: Family) -> int:
+    """Series of a family where histograms are native; a summary always has a sum and a count."""
+    return sum(len(value.quantiles) + 2 if isinstance(value, Summary) else 1 for _, value in family.series)
+
+
+_Work = tuple[Sequence[Job], list[list[Iteration]], list[Target], np.ndarray, Format, Series]
 _work: _Work | None = None
 """What the worker processes inherit by forking."""
 
@@ -69,9 +91,9 @@ _work: _Work | None = None
 def _render(number: int) -> list[bytes]:
     """All pages of one target."""
     assert _work is not None
-    jobs, timelines, everyone, moments, format_ = _work
+    jobs, timelines, everyone, moments, format_, series = _work
     target = everyone[number]
-    node = Node(jobs[target.job], timelines[target.job], target.node)
+    node = Node(jobs[target.job], timelines[target.job], target.node, series)
     try:
         return [
             gzip.compress(format_.encode(node.families(float(now)), Classic.ITERATIONS), 6, mtime=0)
@@ -87,6 +109,7 @@ def render(
     scrapes: int,
     interval: float,
     format_: Format,
+    series: Series,
     path: Path,
     progress: Callable[[str], None] = lambda text: None,
 ) -> Book:
@@ -98,6 +121,7 @@ def render(
         scrapes: How many pages of each target.
         interval: Seconds between two of them.
         format_: Their format.
+        series: What of their series is served.
         path: The file.
         progress: Told how far it is.
     """
@@ -106,7 +130,7 @@ def render(
     progress("computing the jobs' iterations")
     timelines = [job.timeline(scrapes * interval * job.speed) for job in jobs]
     moments = offsets[:, None] + interval * np.arange(scrapes)
-    _work = (jobs, timelines, everyone, moments, format_)
+    _work = (jobs, timelines, everyone, moments, format_, series)
     index = np.zeros((len(everyone), scrapes, 2), np.int64)
     try:
         with path.open("wb") as file, multiprocessing.get_context("fork").Pool(os.cpu_count()) as pool:

@@ -40,7 +40,7 @@ def report(plan: Plan, measured: Measured) -> dict[str, Any]:
     return {
         "prometheus": ".".join(map(str, binary_version(plan.binary or find_prometheus()))),
         "format": plan.format,
-        "lean": plan.lean,
+        "served": plan.series.value,
         "job": {
             "ranks": topology.ranks,
             "nodes": topology.nodes,

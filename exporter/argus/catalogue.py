@@ -91,7 +91,8 @@ COLLECTIVE_NODES = _rank(
 )  # fmt: skip
 COLLECTIVE_SEQUENCE = _rank(
     "argus_collective_sequence", "gauge",
-    "Sequence number of the communicator's last operation in this state (enqueued, completed).",
+    "Sequence number of the communicator's last operation in this state (enqueued, completed), of ranks "
+    "that have completed no iteration for 60 s.",
     "group", "group_id", "state",
 )  # fmt: skip
 
@@ -152,7 +153,7 @@ WINDOW_COLLECTIVE_BANDWIDTH = _rank(
 
 WINDOW_KERNEL_SECONDS = _rank(
     "argus_window_kernel_seconds", "summary",
-    "Duration of one GPU kernel, copy or memset, over the window.",
+    "Duration of one GPU kernel, copy or memset, over the window, by classes that take 0.5 % of iterations.",
     "kernel_class", quantiles=("0.5", "0.9", "0.99"),
 )  # fmt: skip
 

@@ -44,6 +44,7 @@ def run(args: argparse.Namespace) -> int:
         total=_affordable(args.total),
         retention_s=args.retention_s,
         classic=args.classic,
+        series=args.series,
         disabled=args.disabled or (),
         gpu_interval_s=args.gpu_interval,
         trace=args.trace,
@@ -60,7 +61,10 @@ def run(args: argparse.Namespace) -> int:
         gpus = watch_gpus(options)
         if gpus is not None:
             gpus.wait(_ONCE_S)
-        registry = Registry(file_source(options), disabled=options.disabled, gpus=gpus, version=__version__)
+        registry = Registry(
+            file_source(options), disabled=options.disabled, gpus=gpus, series=options.series,
+            version=__version__,
+        )  # fmt: skip
         sys.stdout.buffer.write(text.encode(registry.collect(), classic=options.classic))
         if gpus is not None:
             gpus.close()

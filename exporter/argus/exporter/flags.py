@@ -3,17 +3,22 @@
 from __future__ import annotations
 
 import argparse
+from enum import Enum
 from pathlib import Path
+from typing import TypeVar
 
 from argus._native import __version__
 from argus.exporter.exposition.classic import Classic
 from argus.exporter.flight.store import default_directory
 from argus.exporter.lifecycle import RETENTION_S
 from argus.exporter.registry import COLLECTORS
+from argus.exporter.selection import Series
 from argus.exporter.service import DumpOptions, SnapshotOptions
 from argus.exporter.web.server import DEFAULT_PORT
 from argus.hardware.gpus import INTERVAL_S
 from argus.segment.files import DEFAULT_BASE
+
+_Choice = TypeVar("_Choice", bound=Enum)
 
 LINGER_S = 20.0
 """More than a scrape interval of 15 s, less than the 30 s that Kubernetes gives a pod to end."""
@@ -88,6 +93,11 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     _add_flight(parser.add_argument_group("flight recorder"))
     _add_stacks(parser.add_argument_group("stacks"))
     collectors = parser.add_argument_group("collectors")
+    collectors.add_argument(
+        "--series", type=_series, default=Series.ALL, metavar="all|rules",
+        help="rules: only series that the rules, argus report and argus doctor read, less than half of them; "
+        "there are no histograms then, and panels of them, of heat and of power stay empty (default all)",
+    )  # fmt: skip
     collectors.add_argument(
         "--histogram.classic", dest="classic", type=_classic, default=Classic.ITERATIONS,
         metavar="iterations|all|none",
@@ -194,10 +204,18 @@ def _flag(text_: str) -> bool:
 
 
 def _classic(text_: str) -> Classic:
+    return _one_of(Classic, text_)
+
+
+def _series(text_: str) -> Series:
+    return _one_of(Series, text_)
+
+
+def _one_of(choice: type[_Choice], text_: str) -> _Choice:
     try:
-        return Classic(text_)
+        return choice(text_)
     except ValueError:
-        choices = ", ".join(each.value for each in Classic)
+        choices = ", ".join(each.value for each in choice)
         raise argparse.ArgumentTypeError(f"{text_!r} is none of {choices}") from None
 
 

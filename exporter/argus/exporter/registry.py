@@ -17,6 +17,7 @@ from typing import Protocol
 from argus import _native, catalogue
 from argus.exporter.collectors import RANK_COLLECTORS, RankCollector, node
 from argus.exporter.exposition.families import Family, Point, group
+from argus.exporter.selection import Series, select
 from argus.exporter.sources import Rank, RankSource, Scan, merge
 
 _LOG = logging.getLogger(__name__)
@@ -59,6 +60,7 @@ class Registry:
         disabled: Names from ``COLLECTORS`` that do not run.
         snapshots: Returns the metrics of the receiver of alerts, where there is one.
         gpus: The node's GPUs, where they are watched.
+        series: Which series there are.
         version: For ``argus_exporter_build_info``; None leaves the exporter's own metrics out, as a
             replay's lock-step scrapes need.
     """
@@ -70,6 +72,7 @@ class Registry:
         disabled: Collection[str] = (),
         snapshots: Callable[[], Iterable[Point]] | None = None,
         gpus: GpuSource | None = None,
+        series: Series = Series.ALL,
         version: str | None = None,
     ) -> None:
         self._sources = sources
@@ -77,6 +80,7 @@ class Registry:
         self._disabled = frozenset(disabled)
         self._snapshots = snapshots
         self._gpus = gpus if "gpu" not in disabled else None
+        self._series = series
         self._version = version
         self._process = node.Process()
         self._lock = threading.Lock()
@@ -107,7 +111,7 @@ class Registry:
             if self._snapshots is not None and "snapshots" not in self._disabled:
                 self._run(points, "snapshots", [self._snapshots])
             points.extend(node.build_info(self._version))
-        return group(points)
+        return group(select(points, self._series))
 
     def _scan(self, points: list[Point], now_ns: int) -> Scan:
         """Look for ranks; a source that fails loses its ranks, and is the collector ``segments``."""

@@ -18,6 +18,7 @@ from argus.exporter.flight.receiver import Receiver
 from argus.exporter.flight.store import Store, default_directory
 from argus.exporter.lifecycle import RETENTION_S, FileSource
 from argus.exporter.registry import GpuSource, Registry
+from argus.exporter.selection import Series
 from argus.exporter.sources import Rank, RankSource, merge
 from argus.exporter.stacks.dumper import SUFFIX, Dumper
 from argus.exporter.stacks.hang import LEAST_S, HangWatch
@@ -78,6 +79,7 @@ class Options:
         per_user, total: Most segments that are read.
         retention_s: How long a dead rank stays announced.
         classic: Which histograms carry classic buckets.
+        series: Which series are served.
         disabled: Collectors that do not run.
         gpu_interval_s: Between two readings of a GPU.
         trace: Whether traces are served.
@@ -94,6 +96,7 @@ class Options:
     total: int = 1024
     retention_s: float = RETENTION_S
     classic: Classic = Classic.ITERATIONS
+    series: Series = Series.ALL
     disabled: Collection[str] = ()
     gpu_interval_s: float = INTERVAL_S
     trace: bool = True
@@ -163,6 +166,7 @@ class Exporter:
             disabled=options.disabled,
             snapshots=lambda: (point for each in reporters for point in each.points()),
             gpus=gpus or self._gpus,
+            series=options.series,
             version=__version__,
         )
         self._ready = threading.Event()

@@ -11,6 +11,15 @@ from argus.exporter.sources import Rank
 
 SOURCE = "kernels"
 
+LEAST_SHARE = 0.005
+"""Of a rank's iterations: what a class must take for its window to be told.  L3 asks for four times
+as much (threshold ``kernel_floor``)."""
+
+
+def worth_a_window(kernels: float, iterations: float) -> bool:
+    """Whether a class of kernels is; both since the rank began, in the same unit."""
+    return kernels >= LEAST_SHARE * iterations
+
 
 def collect(rank: Rank) -> Iterator[Point]:
     """Durations per class, in all and over the window; attribution, gaps, memory, lost iterations."""
@@ -23,7 +32,7 @@ def collect(rank: Rank) -> Iterator[Point]:
         if not seconds.count:
             continue
         yield Point(catalogue.KERNEL_SECONDS, (*labels, each.name), histogram(seconds))
-        if each.window_count:
+        if each.window_count and worth_a_window(seconds.sum_ns, rank.state.iteration_sum_ns):
             quantiles = tuple(value / 1e9 for value in each.window_ns)
             yield Point(
                 catalogue.WINDOW_KERNEL_SECONDS,
