@@ -47,6 +47,7 @@ GLOBAL = (
 BOTH = (
     "run:argus_attempt:max",
     "rank:argus_attempt:outdated",
+    "rank:argus_rank_claims:count",
     "run:argus_world_size:max",
     "run:argus_window_iteration_seconds:median",
     "run:argus_window_iteration_seconds:worst",
