@@ -98,6 +98,23 @@ def test_durations_follow_the_scrape_interval(
     assert lookback in str(rule(files, "ArgusComputeStraggler", "warning")["expr"])
 
 
+def intervals(scrape: float) -> dict[str, float]:
+    groups = [g for text in ruleset.render(scrape).values() for g in yaml.safe_load(text)["groups"]]
+    return {group["name"]: ruleset.parse_duration(group["interval"]) for group in groups}
+
+
+@pytest.mark.parametrize(
+    ("scrape", "slow", "link", "work", "kernels"),
+    [(5.0, 5, 10, 20, 120), (15.0, 15, 30, 60, 120), (30.0, 30, 30, 60, 120), (60.0, 60, 60, 60, 120)],
+)
+def test_groups_run_as_often_as_they_must_and_never_more_often_than_scrapes(
+    scrape: float, slow: float, link: float, work: float, kernels: float
+) -> None:
+    found = intervals(scrape)
+    names = ("argus-l2-slow", "argus-l2-link", "argus-l2-work", "argus-l3-kernels")
+    assert [found[name] for name in names] == [slow, link, work, kernels]
+
+
 def test_no_for_is_below_one_evaluation() -> None:
     for scrape, scale in ((1.0, 1.0), (15.0, 1.0), (60.0, 1.0), (60.0, 0.0005)):
         for text in ruleset.render(scrape, scale).values():

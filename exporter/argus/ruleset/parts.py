@@ -22,7 +22,6 @@ GLOBAL_GROUPS = ("argus-liveness", "argus-hang", "argus-l2-pipeline")
 
 BOTH_GROUPS = (
     "argus-l2-communicators",
-    "argus-l2-communication",
     "argus-l2-wait",
     "argus-l2-link",
     "argus-l2-link-nodes",
@@ -33,7 +32,10 @@ SHARD = ("instance:argus_ranks:count", "ArgusExporterDown", "rank:argus_slow_par
 
 GLOBAL = (
     "run:argus_window_iteration_seconds:cv",
+    "run:argus_window_iteration_seconds:smoothed",
+    "run:argus_iteration_good_seconds:past",
     "run:argus_iteration_regression:ratio",
+    "run:argus_iteration_chance:ratio",
     "ArgusIterationRegression",
     "run:argus_iteration_spike_seconds:worst",
     "ArgusIterationJitter",

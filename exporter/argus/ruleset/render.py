@@ -4,9 +4,11 @@ The files under ``rules/`` are plain Prometheus rules for a scrape interval of
 15 s. In them a duration of up to one minute counts scrapes (``for: 15s`` is one
 scrape, ``[35s]`` reaches two scrapes back); a longer one is a time. Rendering
 keeps that meaning: the former are scaled with the scrape interval, the latter
-stay, but never fall below four scrapes. A threshold that somebody chose is
-taken as it is. ``time_scale`` then compresses everything, for recorded traces
-that are replayed faster than they happened.
+stay, but never fall below four scrapes. Groups are evaluated as often as written,
+but not more often than there are scrapes; where those come faster, groups of up to
+a minute follow. A threshold that somebody chose is taken as it is. ``time_scale``
+then compresses everything, for recorded traces that are replayed faster than they
+happened.
 """
 
 from __future__ import annotations
@@ -66,7 +68,7 @@ class Options:
 
     def __post_init__(self) -> None:
         if not 1 <= self.scrape_interval <= 60:
-            # Prometheus forgets a sample after five minutes, and some groups run every fourth scrape.
+            # Prometheus forgets a sample after five minutes, and of four scrapes one may fail.
             raise RulesetError(
                 f"a scrape interval of {self.scrape_interval:g} s can't work; take 1 s to 60 s"
             )
@@ -90,6 +92,13 @@ class Options:
         else:
             seconds = max(seconds, LEAST_SCRAPES * self.scrape_interval)
         return seconds * self.time_scale
+
+    def interval(self, text: str) -> str:
+        """The interval of a group of the shipped files as rendered."""
+        seconds = parse_duration(text)
+        if seconds <= COUNTS_SCRAPES_UP_TO:
+            seconds *= min(1.0, self.scrape_interval / NATIVE_INTERVAL)
+        return format_duration(max(seconds, self.scrape_interval) * self.time_scale)
 
     def duration(self, text: str) -> str:
         """A duration of a key of the shipped files, mark included, as rendered."""
@@ -135,7 +144,7 @@ def render_groups(text: str, options: Options) -> list[dict[str, Any]]:
     return [
         {
             **group,
-            "interval": format_duration(options.rescale(parse_duration(group["interval"]))),
+            "interval": options.interval(group["interval"]),
             "rules": [_render_rule(rule, options) for rule in group["rules"]],
         }
         for group in parts.select(shipped.groups(text), options.part)
