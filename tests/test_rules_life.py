@@ -196,3 +196,14 @@ def test_a_declared_evaluation_is_no_hang(promtool: str, tmp_path: Path) -> None
     simulation.at(1500, lambda: evaluate(False))
     simulation.run(1800)
     assert simulation.judge(promtool, tmp_path).ever() == set()
+
+
+def test_two_jobs_under_one_run_id_are_told_and_nobody_is_accused(promtool: str, tmp_path: Path) -> None:
+    simulation = Simulation()
+    simulation.job(healthy(), 8, per_node=4)
+    # Its ranks are peers of the other's, and one of them is slow.
+    simulation.job(slowed(healthy(seed=2), {2}, "forward", 2), 8, per_node=4)
+    simulation.run(900)
+    assert simulation.judge(promtool, tmp_path).ever("rank", "source") == {
+        ("ArgusTracerDegraded", "warning", "identity")
+    }
