@@ -22,6 +22,7 @@ from argus import _native, catalogue, ruleset
 from argus.exporter.exposition.families import Family, Summary
 from argus.exporter.exposition.text import escape
 from argus.exporter.registry import GpuSource, Registry
+from argus.exporter.selection import Series
 from argus.exporter.sources import Rank as Found
 from argus.exporter.sources import RankSource, Scan
 from argus.segment.reader import read
@@ -45,9 +46,6 @@ Work = Callable[[int, int, float], Mapping[str, float]]
 
 KernelWork = Callable[[int, int, float], Seconds]
 """The same -> seconds of each kernel that it runs, by class."""
-
-CUMULATIVE = (catalogue.WINDOW_ITERATION_SECONDS, catalogue.WINDOW_KERNEL_SECONDS)
-"""Summaries whose ``_sum`` and ``_count`` rules read."""
 
 GROUPS = [group["name"] for text in ruleset.load().values() for group in yaml.safe_load(text)["groups"]]
 
@@ -132,7 +130,10 @@ class Node:
         ]
         source = self.source or self
         disabled = ["work", "tracer", "process", *(["collectives"] if source is self else [])]
-        registry = Registry(source, version="simulated", disabled=disabled, gpus=self.gpus)
+        # As little as an exporter may serve is enough for every verdict.
+        registry = Registry(
+            source, version="simulated", disabled=disabled, gpus=self.gpus, series=Series.RULES
+        )
         return registry.collect(ns(now))
 
     def scan(self, now_ns: int) -> Scan:
@@ -307,16 +308,15 @@ class Simulation:
 
         for family in node.scrape(self.now):
             metric = family.metric
-            if metric.type == "histogram" or metric in (catalogue.SEGMENTS, catalogue.BUILD_INFO):
+            if metric in (catalogue.SEGMENTS, catalogue.BUILD_INFO):
                 continue  # no rule reads them
             for values, value in family.series:
                 labels = [*place, *zip(metric.labels, values, strict=True)]
                 if isinstance(value, Summary):
                     for quantile, one in zip(metric.quantiles, value.quantiles, strict=True):
                         add(metric.name, [*labels, ("quantile", quantile)], one)
-                    if metric in CUMULATIVE:
-                        add(f"{metric.name}_sum", labels, value.sum)
-                        add(f"{metric.name}_count", labels, value.count)
+                    add(f"{metric.name}_sum", labels, value.sum)
+                    add(f"{metric.name}_count", labels, value.count)
                 elif isinstance(value, (int, float)):
                     add(metric.name, labels, value)
         return found
