@@ -141,6 +141,16 @@ def test_once_passes_promtool(tmp_path: Path, promtool: str) -> None:
     assert (result.returncode, result.stderr) == (0, b"")
 
 
+def test_only_series_that_rules_read(tmp_path: Path) -> None:
+    with Rank(tmp_path):
+        command = _exporter("--once", "--series", "rules", base=tmp_path)
+        page = subprocess.run(command, capture_output=True, text=True, check=True, timeout=60).stdout
+    names = {line.partition("{")[0] for line in page.splitlines()}
+    assert {"argus_rank_up", "argus_window_phase_seconds", "argus_window_iteration_seconds_sum"} <= names
+    assert not [name for name in names if name.startswith("argus_phase_seconds")]
+    assert "argus_window_phase_seconds_sum" not in names
+
+
 def test_layers_can_be_switched_off(tmp_path: Path) -> None:
     with Rank(tmp_path):
         flags = [
@@ -173,6 +183,7 @@ def test_layers_can_be_switched_off(tmp_path: Path) -> None:
         (["--web.max-requests", "0"], "not a whole number above 0"),
         (["--segments.retention", "-1"], "not a number of seconds"),
         (["--histogram.classic", "yes"], "is none of iterations, all, none"),
+        (["--series", "few"], "is none of all, rules"),
         (["--log.level", "loud"], "invalid choice"),
     ],
 )
