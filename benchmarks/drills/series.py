@@ -88,8 +88,8 @@ class Recording:
     def _spent(self, spent: Floats) -> Iterator[tuple[str, str, Floats]]:
         phases = self._job.history.phases
         for place, quantile in enumerate(_QUANTILES):
-            yield "wall", quantile, spent[place, 0]
             if quantile != "0.0":
+                yield "wall", quantile, spent[place, 0]
                 yield "busy", quantile, spent[place, 1]
             for index, phase in enumerate(phases):
                 if quantile != "1.0" or phase in _SLOWEST:
