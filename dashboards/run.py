@@ -110,15 +110,12 @@ def _iterations() -> list[Draft]:
         series(
             "Iteration time",
             "Typical and slowest recent iteration, and the run's good past (10 % quantile of a day, known "
-            "after half an hour). A step up without a slow rank below has a cause common to all.",
+            "after half an hour, of iterations beyond 10 s after an hour). A step up without a slow rank "
+            "below has a cause common to all.",
             "s",
             Query(f"max(run:argus_window_iteration_seconds:median{{{R}}})", "typical"),
             Query(f"max(run:argus_window_iteration_seconds:worst{{{R}}})", "slowest of the window"),
-            Query(
-                f"max(run:argus_window_iteration_seconds:median{{{R}}} "
-                f"/ on (run_id) run:argus_iteration_regression:ratio{{{R}}})",
-                "good past",
-            ),
+            Query(f"max(run:argus_iteration_good_seconds:past{{{R}}})", "good past"),
         ),
         series(
             "Iterations as a distribution",
