@@ -43,6 +43,7 @@ def test_a_toy_job_is_scraped_and_judged(prometheus_binary: Path, tmp_path: Path
     assert figures["verdict"]["accused"]["ArgusComputeStraggler critical mlp"] == ["14"]
     assert figures["verdict"]["late_lanes"] == "4-7"
     assert figures["job"]["targets"] == 2
+    assert set(figures["verdict"]["reduce_scatter_seconds_late_and_others"]) == {"pp0", "pp1"}
     # With all layers on, the series that rules record among them.
     assert 100 < figures["series_per_rank"] < 200
     groups = {group["name"] for text in ruleset.load().values() for group in yaml.safe_load(text)["groups"]}

@@ -245,11 +245,18 @@ def late_lanes(job: Job) -> set[int]:
 
 
 def _reduce_scatter(prometheus: Prometheus, job: Job) -> dict[str, list[float]]:
-    """By stage: seconds of a reduce-scatter on late lanes and on all others, mean of the last minute."""
+    """By stage: seconds of a reduce-scatter on late lanes and on all others, mean of the last window.
+
+    The first of an iteration waits for everybody, which neither the fastest nor the typical one shows.
+    """
     late = late_lanes(job)
-    which = f'{{run_id="{job.run_id}", op="reduce_scatter"}}[1m])'
-    metric = "argus_window_collective_seconds"
-    rows = prometheus.client.query(f"rate({metric}_sum{which} / rate({metric}_count{which}")
+    mine = f'run_id="{job.run_id}"'
+    rows = prometheus.client.query(
+        "last_over_time(argus_window_phase_seconds"
+        f'{{{mine}, phase="reduce_scatter", kind="communication", quantile="0.5"}}[1m]) '
+        "/ on (run_id, role, rank) sum by (run_id, role, rank) (last_over_time("
+        f'argus_window_collective_occurrences{{{mine}, op="reduce_scatter"}}[1m]))'
+    )
     found: dict[tuple[int, bool], list[float]] = {}
     for row in rows:
         rank = int(row.labels["rank"])
