@@ -143,7 +143,7 @@ def skewed_straggler(settings: Settings) -> Drill:
 
 
 def global_slowdown(settings: Settings) -> Drill:
-    """Needs half an hour of good past."""
+    """Needs half an hour of good past, an hour where iterations take more than 10 s."""
     return drill(settings, AllSlow(settings.factor), Claim.of("ArgusIterationRegression"))
 
 
@@ -316,7 +316,7 @@ SCENARIOS: dict[str, Scenario] = {
         ),
         Scenario(
             "global-slowdown",
-            "Everybody is slow, after a good past of half an hour.",
+            "Everybody is slow, after a good past of half an hour (an hour, if iterations take over 10 s).",
             "a regression, no rank",
             global_slowdown,
             1.5,
