@@ -6,12 +6,13 @@ import os
 import subprocess
 import sys
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import Any
 
 from argus import _native
 from argus.exporter.exposition.families import Family
+from argus.exporter.exposition.messages import MetricFamily
 
 RANK = r"""
 import os, sys, time
@@ -112,6 +113,22 @@ def until(condition: Callable[[], bool], timeout: float = 20.0, pause: float = 0
 def segment(rank: int = 0, **identity: Any) -> _native.Segment:
     """A segment in memory."""
     return _native.Segment(None, **{"run_id": "run", "rank": rank, **identity})
+
+
+def messages(encoded: bytes) -> Iterator[Any]:
+    """The families of a page in protobuf."""
+    position = 0
+    while position < len(encoded):
+        length = shift = 0
+        while True:
+            byte = encoded[position]
+            position += 1
+            length |= (byte & 0x7F) << shift
+            shift += 7
+            if byte < 0x80:
+                break
+        yield MetricFamily.FromString(encoded[position : position + length])
+        position += length
 
 
 def series(families: list[Family]) -> dict[tuple[str, tuple[str, ...]], Any]:

@@ -21,12 +21,11 @@ from argus.exporter.collectors import RANK_COLLECTORS
 from argus.exporter.exposition import buckets, negotiate, protobuf, text
 from argus.exporter.exposition.classic import EXPONENTS, ITERATION_EXPONENTS, Classic
 from argus.exporter.exposition.families import Family, Histogram, Point, Summary, group
-from argus.exporter.exposition.messages import MetricFamily
 from argus.exporter.registry import Registry
 from argus.exporter.service import Exporter, Options
 from argus.exporter.sources import MemorySource, Rank
 from argus.prometheus import Prometheus, binary_version
-from exporter_support import segment, series, until
+from exporter_support import messages, segment, series, until
 
 GOLDEN = Path(__file__).parent / "golden" / "metrics.txt"
 SECOND = 1_000_000_000
@@ -68,21 +67,6 @@ def _job() -> tuple[MemorySource, int]:
 def families() -> list[Family]:
     source, now = _job()
     return Registry(source).collect(now)
-
-
-def _messages(encoded: bytes) -> Iterator[Any]:
-    position = 0
-    while position < len(encoded):
-        length = shift = 0
-        while True:
-            byte = encoded[position]
-            position += 1
-            length |= (byte & 0x7F) << shift
-            shift += 7
-            if byte < 0x80:
-                break
-        yield MetricFamily.FromString(encoded[position : position + length])
-        position += length
 
 
 def test_golden_page(families: list[Family], request: pytest.FixtureRequest) -> None:
@@ -286,7 +270,7 @@ def test_histogram_buckets_of_known_durations() -> None:
 
 
 def test_protobuf_says_what_the_families_say(families: list[Family]) -> None:
-    decoded = list(_messages(protobuf.encode(families)))
+    decoded = list(messages(protobuf.encode(families)))
     assert [message.name for message in decoded] == [family.metric.name for family in families]
     for family, message in zip(families, decoded, strict=True):
         metric = family.metric
@@ -315,7 +299,7 @@ def test_protobuf_says_what_the_families_say(families: list[Family]) -> None:
 
 
 def test_protobuf_without_classic_buckets(families: list[Family]) -> None:
-    for message in _messages(protobuf.encode(families, classic=Classic.NONE)):
+    for message in messages(protobuf.encode(families, classic=Classic.NONE)):
         for sample in message.metric:
             assert not sample.histogram.bucket
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import re
+import subprocess
 from collections.abc import Callable, Iterable, Iterator
 from itertools import product
 from pathlib import Path
@@ -21,7 +22,7 @@ from argus.exporter.registry import Registry
 from argus.exporter.selection import Series, select
 from argus.exporter.sources import MemorySource
 from argus.ruleset import marks, shipped
-from exporter_support import segment
+from exporter_support import messages, segment
 
 REPORT = Path(catalogue.__file__).parent / "report"
 SECOND = 1_000_000_000
@@ -175,14 +176,18 @@ def test_protobuf_holds_the_same_series() -> None:
     """Prometheus makes a sum and a count of every summary there: those that are not served are none."""
     points = [point for metric in catalogue.METRICS for point in everything(metric)]
     served = list(select(points, Series.RULES))
-    families = group(served)
-    count = sum(
-        len(family.series) * (len(family.metric.quantiles) + 2 if family.metric.type == "summary" else 1)
-        for family in families
-    )
-    assert count == len(lines(served))
-    assert {family.metric.type for family in families} == {"gauge", "counter", "summary"}
-    assert len(protobuf.encode(families)) > 0
+    found = 0
+    for message in messages(protobuf.encode(group(served))):
+        for metric in message.metric:
+            found += len(metric.summary.quantile) + 2 if metric.HasField("summary") else 1
+    assert found == len(lines(served))
+
+
+def test_a_page_is_one_that_promtool_accepts(promtool: str) -> None:
+    served = select([p for metric in catalogue.METRICS for p in everything(metric)], Series.RULES)
+    page = text.encode(group(served), classic=Classic.NONE)
+    done = subprocess.run([promtool, "check", "metrics"], input=page, capture_output=True, timeout=60)
+    assert done.returncode == 0, done.stdout + done.stderr
 
 
 def standing(now: int, iterate: Callable[[int], int | None]) -> bool:

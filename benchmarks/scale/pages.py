@@ -79,8 +79,10 @@ def series_per_rank(job: Job, series: Series, format_: Format) -> float:
 
 
 def _native(family: Family) -> int:
-    """Series of a family where histograms are native; a summary always has a sum and a count."""
-    return sum(len(value.quantiles) + 2 if isinstance(value, Summary) else 1 for _, value in family.series)
+    """Series of a family where histograms are native."""
+    summaries = [value for _, value in family.series if isinstance(value, Summary)]
+    quantiles = sum(number is not None for each in summaries for number in each.quantiles)
+    return len(family.series) - len(summaries) + quantiles + 2 * sum(each.totals for each in summaries)
 
 
 _Work = tuple[Sequence[Job], list[list[Iteration]], list[Target], np.ndarray, Format, Series]

@@ -110,14 +110,12 @@ def select(points: Iterable[Point], series: Series) -> Iterable[Point]:
 
 
 def _read(points: Iterable[Point]) -> Iterator[Point]:
-    for point in points:
-        metric, labels, value = point
+    for metric, labels, value in points:
         for read, matches in _matching(metric):
             if all(pattern.fullmatch(labels[index]) for index, pattern in matches):
                 if isinstance(value, Summary):
-                    yield from _part(metric, labels, value, read)
-                else:
-                    yield point
+                    value = _part(metric, value, read)
+                yield Point(metric, labels, value)
                 break
 
 
@@ -133,29 +131,8 @@ def _matching(metric: Metric) -> tuple[tuple[Read, _Matches], ...]:
     )
 
 
-def _part(metric: Metric, labels: tuple[str, ...], value: Summary, read: Read) -> Iterator[Point]:
-    """The part of a summary that is read: a summary where its totals are, or else gauges.
-
-    Of a summary in protobuf a Prometheus makes ``_sum`` and ``_count`` whether they are there or not.
-    """
-    chosen = [
-        (name, x) for name, x in zip(metric.quantiles, value.quantiles, strict=True) if name in read.quantiles
-    ]
-    if read.totals:
-        yield Point(
-            _fewer(metric, read.quantiles), labels, replace(value, quantiles=tuple(x for _, x in chosen))
-        )
-        return
-    gauge = _gauge(metric)
-    for name, x in chosen:
-        yield Point(gauge, (*labels, name), x)
-
-
-@cache
-def _fewer(metric: Metric, quantiles: tuple[str, ...]) -> Metric:
-    return replace(metric, quantiles=quantiles)
-
-
-@cache
-def _gauge(metric: Metric) -> Metric:
-    return replace(metric, type="gauge", labels=(*metric.labels, "quantile"), quantiles=())
+def _part(metric: Metric, value: Summary, read: Read) -> Summary:
+    """What is read of a summary."""
+    quantiles = zip(metric.quantiles, value.quantiles, strict=True)
+    chosen = tuple(number if name in read.quantiles else None for name, number in quantiles)
+    return replace(value, quantiles=chosen, totals=read.totals)

@@ -31,14 +31,16 @@ class Summary:
     """Quantiles of a window with the cumulative sum and count beside them.
 
     Attributes:
-        quantiles: Values in the order of the metric's ``quantiles``.
+        quantiles: Values in the order of the metric's ``quantiles``; None where one is not served.
         sum: Seconds since the rank began.
         count: Observations since the rank began.
+        totals: Whether sum and count are served.
     """
 
-    quantiles: tuple[float, ...]
+    quantiles: tuple[float | None, ...]
     sum: float
     count: int
+    totals: bool = True
 
 
 Value: TypeAlias = "float | Histogram | Summary"

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterable, Sequence
+from dataclasses import replace
 from typing import Any
 
 from argus.exporter.exposition.buckets import (
@@ -35,9 +36,27 @@ def encode(families: Iterable[Family], classic: Classic = Classic.ITERATIONS) ->
     bounds, index = classic_bounds(exponents), classic_index(exponents)
     parts: list[bytes] = []
     for family in families:
-        encoded = _family(family, bounds, index).SerializeToString()
+        encoded = _family(_without_totals(family), bounds, index).SerializeToString()
         parts += (_varint(len(encoded)), encoded)
     return b"".join(parts)
+
+
+def _without_totals(family: Family) -> Family:
+    """Summaries of which only quantiles are served, as gauges; any other family as it is.
+
+    Of a summary Prometheus makes ``_sum`` and ``_count``, whether they are there or not.
+    """
+    metric = family.metric
+    series = [
+        ((*labels, quantile), number)
+        for labels, value in family.series
+        if isinstance(value, Summary) and not value.totals
+        for quantile, number in zip(metric.quantiles, value.quantiles, strict=True)
+        if number is not None
+    ]
+    if not series:
+        return family
+    return Family(replace(metric, type="gauge", labels=(*metric.labels, "quantile"), quantiles=()), [*series])
 
 
 def _family(family: Family, bounds: Sequence[float], index: Indices) -> Any:
@@ -55,7 +74,8 @@ def _family(family: Family, bounds: Sequence[float], index: Indices) -> Any:
             series.summary.sample_count = value.count
             series.summary.sample_sum = value.sum
             for quantile, number in zip(quantiles, value.quantiles, strict=True):
-                series.summary.quantile.add(quantile=quantile, value=number)
+                if number is not None:
+                    series.summary.quantile.add(quantile=quantile, value=number)
         else:
             getattr(series, kind).value = value
     return message

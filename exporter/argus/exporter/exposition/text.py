@@ -91,6 +91,8 @@ def _summary(metric: Metric, pairs: list[str], value: Summary) -> Iterator[str]:
     name = metric.name
     quantiles = f"{name}{{{','.join([*pairs, 'quantile='])}"
     for quantile, seconds in zip(metric.quantiles, value.quantiles, strict=True):
-        yield f'{quantiles}"{quantile}"}} {number(seconds)}\n'
-    labels = _braces(pairs)
-    yield f"{name}_sum{labels} {number(value.sum)}\n{name}_count{labels} {value.count}\n"
+        if seconds is not None:
+            yield f'{quantiles}"{quantile}"}} {number(seconds)}\n'
+    if value.totals:
+        labels = _braces(pairs)
+        yield f"{name}_sum{labels} {number(value.sum)}\n{name}_count{labels} {value.count}\n"
