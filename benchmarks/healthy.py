@@ -1,6 +1,6 @@
 """A day in which nobody is at fault: 1,024 ranks, everything uneven that is uneven in real jobs.
 
-    make bench-healthy        or            python -m benchmarks.healthy [--hours N] [--output FILE]
+    make bench-healthy      or      python -m benchmarks.healthy [--hours N] [--jobs N] [--output FILE]
 
 Sequences of any length, experts of changing popularity, steps that take several times as long now and
 then, checkpoints, evaluations, restarts, scrapes that are staggered over the interval.  The day is
@@ -19,6 +19,7 @@ import sys
 import tempfile
 import time
 from collections import Counter
+from concurrent.futures import ProcessPoolExecutor, as_completed
 from dataclasses import dataclass, field
 from datetime import datetime, timezone
 from pathlib import Path
@@ -134,6 +135,9 @@ def main() -> int:
         formatter_class=argparse.RawDescriptionHelpFormatter,
     )  # fmt: skip
     parser.add_argument("--hours", type=float, default=24.0, metavar="N", help="stop after so many (24)")
+    parser.add_argument(
+        "--jobs", type=int, default=1, metavar="N", help="parts at once, each takes 5 to 7 GB of memory (1)"
+    )
     parser.add_argument("--promtool", default=shutil.which("promtool"), help="its path (%(default)s)")
     parser.add_argument("--output", type=Path, default=RESULTS / "healthy.json", help="%(default)s")
     args = parser.parse_args()
@@ -141,13 +145,18 @@ def main() -> int:
         parser.error("promtool is not installed; it comes with Prometheus")
     os.nice(15)
     os.environ.setdefault("GOGC", "100")  # a part takes gigabytes
+    before = np.cumsum([0.0, *(part.hours for part in DAY)])
     parts: list[dict[str, Any]] = []
-    for seed, part in enumerate(DAY):
-        if sum(done["hours"] for done in parts) >= args.hours:
-            break
-        parts.append(play(part, seed, TOPOLOGY, args.promtool))
-        print(json.dumps(parts[-1]), file=sys.stderr, flush=True)
-        args.output.write_text(json.dumps(record(parts), indent=1) + "\n")
+    with ProcessPoolExecutor(args.jobs) as pool:
+        playing = [
+            pool.submit(play, part, seed, TOPOLOGY, args.promtool)
+            for seed, part in enumerate(DAY)
+            if before[seed] < args.hours
+        ]
+        for done in as_completed(playing):
+            parts = sorted([*parts, done.result()], key=lambda one: one["seed"])
+            print(json.dumps(done.result()), file=sys.stderr, flush=True)
+            args.output.write_text(json.dumps(record(parts), indent=1) + "\n")
     return 0
 
 

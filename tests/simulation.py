@@ -314,9 +314,11 @@ class Simulation:
                 labels = [*place, *zip(metric.labels, values, strict=True)]
                 if isinstance(value, Summary):
                     for quantile, one in zip(metric.quantiles, value.quantiles, strict=True):
-                        add(metric.name, [*labels, ("quantile", quantile)], one)
-                    add(f"{metric.name}_sum", labels, value.sum)
-                    add(f"{metric.name}_count", labels, value.count)
+                        if one is not None:
+                            add(metric.name, [*labels, ("quantile", quantile)], one)
+                    if value.totals:
+                        add(f"{metric.name}_sum", labels, value.sum)
+                        add(f"{metric.name}_count", labels, value.count)
                 elif isinstance(value, (int, float)):
                     add(metric.name, labels, value)
         return found

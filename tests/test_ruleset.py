@@ -105,7 +105,7 @@ def intervals(scrape: float) -> dict[str, float]:
 
 @pytest.mark.parametrize(
     ("scrape", "slow", "link", "work", "kernels"),
-    [(5.0, 5, 10, 20, 120), (15.0, 15, 30, 60, 120), (30.0, 30, 30, 60, 120), (60.0, 60, 60, 60, 120)],
+    [(5.0, 5, 10, 20, 40), (15.0, 15, 30, 60, 120), (30.0, 30, 30, 60, 120), (60.0, 60, 60, 60, 120)],
 )
 def test_groups_run_as_often_as_they_must_and_never_more_often_than_scrapes(
     scrape: float, slow: float, link: float, work: float, kernels: float

@@ -5,10 +5,9 @@ The files under ``rules/`` are plain Prometheus rules for a scrape interval of
 scrape, ``[35s]`` reaches two scrapes back); a longer one is a time. Rendering
 keeps that meaning: the former are scaled with the scrape interval, the latter
 stay, but never fall below four scrapes. Groups are evaluated as often as written,
-but not more often than there are scrapes; where those come faster, groups of up to
-a minute follow. A threshold that somebody chose is taken as it is. ``time_scale``
-then compresses everything, for recorded traces that are replayed faster than they
-happened.
+but not more often than there are scrapes; where those come faster, groups follow.
+A threshold that somebody chose is taken as it is. ``time_scale`` then compresses
+everything, for recorded traces that are replayed faster than they happened.
 """
 
 from __future__ import annotations
@@ -95,9 +94,7 @@ class Options:
 
     def interval(self, text: str) -> str:
         """The interval of a group of the shipped files as rendered."""
-        seconds = parse_duration(text)
-        if seconds <= COUNTS_SCRAPES_UP_TO:
-            seconds *= min(1.0, self.scrape_interval / NATIVE_INTERVAL)
+        seconds = parse_duration(text) * min(1.0, self.scrape_interval / NATIVE_INTERVAL)
         return format_duration(max(seconds, self.scrape_interval) * self.time_scale)
 
     def duration(self, text: str) -> str:
