@@ -125,3 +125,8 @@ def test_two_shards_and_a_global_prometheus_diagnose_a_pipeline(prometheus_binar
         (of_shards,) = shards[0].client.query('count({__name__=~"argus_.*"})')
         # Two shards like this one; windows of phases and histograms stay there.
         assert series.value < 0.3 * 2 * of_shards.value
+
+
+def test_a_name_is_read_wherever_it_stands() -> None:
+    expression = 'label_replace(a:argus_b:c, "x", "", "", "") + argus_d{e="argus_f"} or (argus_g) / argus_h [1m]'
+    assert parts.reads({"expr": expression}) == {"a:argus_b:c", "argus_d", "argus_g", "argus_h"}

@@ -65,7 +65,7 @@ _LINKS = (
     "argus_window_collective_occurrences",
     "argus_window_collective_seconds",
 )
-_METRIC = re.compile(r"(?<![\w:])((?:[a-z_]+:)?argus_\w+(?::\w+)?|up)(?=[{\s)\[]|$)")
+_METRIC = re.compile(r"(?<![\w:])((?:[a-z_]+:)?argus_\w+(?::\w+)?|up)(?=[{\s),\[]|$)")
 
 
 def name_of(rule: dict[str, Any]) -> str:
