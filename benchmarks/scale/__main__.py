@@ -73,7 +73,7 @@ def parse(argv: list[str] | None = None) -> argparse.Namespace:
     job.add_argument("--ep", type=int, default=32, help="expert-parallel size (%(default)s)")
     job.add_argument("--beside", type=int, default=12, help="small jobs beside it (%(default)s)")
     time = parser.add_argument_group("how long")
-    time.add_argument("--scrapes", type=int, default=16, help="of each node, every 15 s (%(default)s)")
+    time.add_argument("--scrapes", type=int, default=21, help="of each node, every 15 s (%(default)s)")
     time.add_argument("--healthy", type=int, default=7, help="of these, before the fault (%(default)s)")
     time.add_argument(
         "--past", type=int, default=0,

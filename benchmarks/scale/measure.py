@@ -164,6 +164,7 @@ def rule_figures(seen: Observation, interval: float) -> dict[str, Any]:
     return {
         "seconds_per_interval": round(total, 3),
         "share_of_interval": round(total / interval, 4),
+        "not_evaluated": sorted(seen.intervals.keys() - groups.keys()),
         "groups": dict(sorted(groups.items(), key=lambda item: -item[1]["seconds_per_interval"])),
         "dearest": dearest,
     }
