@@ -110,7 +110,7 @@ class Live:
         return scenario.build(settings_of(scenario, topology, profile, None, self.factor, self.since)).truth
 
 
-class _Served:
+class Served:
     """An ``argus drill`` that serves its metrics, from its start on."""
 
     def __init__(self, arguments: Sequence[str]) -> None:
@@ -132,9 +132,21 @@ class _Served:
         return url[1]
 
     def end(self) -> None:
-        """As Ctrl-C does: the run ends well."""
+        """As Ctrl-C does, twice: the run ends well, and nobody waits for a scrape that tells so."""
+        self.stop()
         self._process.terminate()
-        assert self._process.wait(timeout=30) == 0
+        assert self.status() == 0
+
+    def stop(self) -> None:
+        """As Ctrl-C does: back when the run has ended."""
+        self._process.terminate()
+        assert self._process.stderr is not None
+        while (line := self._process.stderr.readline()) and "has ended" not in line:
+            pass
+
+    def status(self) -> int:
+        """Its exit status, once it is gone."""
+        return self._process.wait(timeout=30)
 
     def kill(self) -> None:
         """However it stands."""
@@ -148,7 +160,7 @@ class _Served:
 @contextmanager
 def served(*arguments: str) -> Iterator[tuple[str, list[str]]]:
     """A drill that serves its metrics: (HOST:PORT, what it said before)."""
-    drill = _Served(arguments)
+    drill = Served(arguments)
     try:
         yield drill.address(), drill.said
         drill.end()
@@ -159,10 +171,10 @@ def served(*arguments: str) -> Iterator[tuple[str, list[str]]]:
 @contextmanager
 def served_together(drills: Mapping[str, Live], speed: float) -> Iterator[list[str]]:
     """Drills by name of their run, started at once: their addresses."""
-    running: list[_Served] = []
+    running: list[Served] = []
     try:
         for run_id, live in drills.items():
-            running.append(_Served([*live.arguments, "--run-id", run_id, "--speed", f"{speed:g}"]))
+            running.append(Served([*live.arguments, "--run-id", run_id, "--speed", f"{speed:g}"]))
         yield [drill.address() for drill in running]
         for drill in running:
             drill.end()

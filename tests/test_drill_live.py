@@ -11,7 +11,7 @@ from argus import ruleset
 from argus.drill.topology import Topology
 from argus.drill.truth import judge
 from argus.prometheus import Alertmanager, Prometheus, WebhookReceiver
-from drill_support import Live, alertmanager, ever_fired, let_pass, served, served_together
+from drill_support import Live, Served, alertmanager, ever_fired, let_pass, served, served_together
 from exporter_support import until
 
 SPEED = 10.0
@@ -57,6 +57,27 @@ def test_a_drill_is_served_like_a_live_job() -> None:
     # Rank 9 is stage 1, dp 1; its group is the first of its stage.
     assert 'rank="9",group="ep",group_id="ep-8"} 2' in page
     assert 'argus_rank_info{run_id="drill",role="pp1",rank="9",node="node1"' in page
+
+
+def test_a_scrape_sees_that_the_run_has_ended() -> None:
+    drill = Served(["rank-down", "--dp", "4", "--pp", "1", "--speed", "100"])
+    try:
+        url = f"http://{drill.address()}/metrics"
+
+        def page() -> list[str]:
+            with urllib.request.urlopen(url, timeout=60) as answer:
+                return answer.read().decode().splitlines()
+
+        until(lambda: any(line.startswith("argus_rank_up{") and line.endswith(" 0") for line in page()))
+        drill.stop()
+        lines = page()
+        assert [line for line in lines if line.startswith("argus_exporter_ranks_ended{")] == [
+            'argus_exporter_ranks_ended{run_id="drill"} 3'
+        ]
+        assert len([line for line in lines if line.startswith("argus_rank_up{")]) == 1
+        assert drill.status() == 0
+    finally:
+        drill.kill()
 
 
 def test_drills_are_diagnosed_side_by_side(prometheus_binary: Path) -> None:

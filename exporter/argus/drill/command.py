@@ -14,6 +14,7 @@ from contextlib import contextmanager
 from dataclasses import replace
 from pathlib import Path
 from threading import Event
+from typing import TYPE_CHECKING
 
 from argus import _native
 from argus._native import Segment
@@ -25,6 +26,9 @@ from argus.drill.scenarios import SCENARIOS
 from argus.drill.timing import Profile
 from argus.drill.topology import Topology, TopologyError
 from argus.progress import Progress
+
+if TYPE_CHECKING:
+    from argus.drill.source import PlayerSource
 
 DESCRIPTION = """\
 Rehearses your alerting: a timing model of hybrid-parallel training with a known
@@ -67,7 +71,12 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     sizes.add_argument("--no-bytes", action="store_true", help="collectives do not tell their payload")
     fault = parser.add_argument_group("the fault")
     fault.add_argument("--rank", type=int, metavar="R", help="the culprit (default: one in the middle)")
-    fault.add_argument("--factor", type=_positive, metavar="X", help="magnitude (the scenario's own)")
+    fault.add_argument(
+        "--factor",
+        type=_positive,
+        metavar="X",
+        help="magnitude, mostly how many times as slow (the scenario's own)",
+    )
     fault.add_argument(
         "--since", type=_seconds, default=120.0, metavar="S", help="seconds from the begin to the fault (120)"
     )
@@ -83,7 +92,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     )
     where = live.add_mutually_exclusive_group()
     where.add_argument(
-        "--listen", metavar="ADDRESS", help="serve the metrics here (HOST:PORT), write no files"
+        "--listen", metavar="ADDRESS", help="serve the metrics here (:PORT or HOST:PORT), write no files"
     )
     add_segments_directory(where)
     live.add_argument("--quiet", action="store_true", help="no progress on stderr")
@@ -218,7 +227,7 @@ def _run(args: argparse.Namespace, scenario: Scenario, progress: Progress, stop:
     try:
         for line in _announcement(args, scenario, player):
             print(f"argus drill: {line}", file=sys.stderr)
-        with _served(args.listen, player):
+        with _served(args.listen, player, progress, stop):
             _play(args, player, progress, stop)
     finally:
         player.close()
@@ -244,19 +253,36 @@ def _counted(number: int, thing: str) -> str:
 
 
 @contextmanager
-def _served(address: str | None, player: Player) -> Iterator[None]:
-    """An exporter of these segments only, or nothing."""
+def _served(address: str | None, player: Player, progress: Progress, stop: Event) -> Iterator[None]:
+    """An exporter of these segments only, which stays until it has told of the run's end; or nothing."""
     if address is None:
         yield
         return
     from argus.drill.source import PlayerSource
+    from argus.exporter.flags import LINGER_S
     from argus.exporter.service import Exporter, Options
 
     with tempfile.TemporaryDirectory(prefix="argus-drill-") as nothing:
         options = Options(addresses=(address,), segments=Path(nothing))
-        with Exporter(options, PlayerSource(player), gpus=player.gpus) as exporter:
+        source = PlayerSource(player)
+        with Exporter(options, source, gpus=player.gpus) as exporter:
             print(f"argus drill: serving {exporter.servers[0].url}", file=sys.stderr)
             yield
+            player.close()
+            progress.clear()
+            if source.scraped:
+                _linger(source, stop, LINGER_S)
+
+
+def _linger(source: PlayerSource, stop: Event, seconds: float) -> None:
+    """Stay until a scrape has shown the end, or another signal comes: ranks that nobody saw end seem lost."""
+    stop.clear()
+    print(
+        f"argus drill: the run has ended; staying up to {seconds:g} s for a scrape to see it", file=sys.stderr
+    )
+    deadline = time.monotonic() + seconds
+    while not source.told and time.monotonic() < deadline and not stop.wait(0.1):
+        pass
 
 
 def _play(args: argparse.Namespace, player: Player, progress: Progress, stop: Event) -> None:

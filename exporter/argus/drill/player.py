@@ -49,7 +49,7 @@ class Player:
     ) -> None:
         self.topology, self.truth, self.start = topology, drill.truth, start
         self.number = 0
-        self._drill, self._run_id, self._make, self._bytes_known = drill, run_id, make, bytes_known
+        self._drill, self.run_id, self._make, self._bytes_known = drill, run_id, make, bytes_known
         self._speed = speed
         self._model = Model(topology, profile, seed)
         self._random = np.random.default_rng([seed, 1])
@@ -59,10 +59,11 @@ class Player:
         """What dead ranks wrote last, by rank."""
         self.fleet = self._fleet()
         self.gpus = ModelledGpus(topology.ranks)
+        self.ended = False
 
     def _fleet(self) -> Fleet:
         created = round(self._at(self._clock) * _NS)
-        return Fleet(self.topology, self._run_id, self._make, created, self._attempt, self._bytes_known)
+        return Fleet(self.topology, self.run_id, self._make, created, self._attempt, self._bytes_known)
 
     @property
     def _clock(self) -> float:
@@ -145,4 +146,6 @@ class Player:
 
     def close(self) -> None:
         """The job ends well."""
-        self.fleet.close("ended")
+        if not self.ended:
+            self.ended = True
+            self.fleet.close("ended")

@@ -71,7 +71,7 @@ class Server(ThreadingHTTPServer):
             self._listen(host, port)
         except OSError as error:
             raise AddressError(
-                f"can't listen on {address}: {error.strerror or error}; choose another --web.listen-address"
+                f"can't listen on {address}: {error.strerror or error}; choose another one"
             ) from None
 
     def _listen(self, host: str, port: int) -> None:
