@@ -52,7 +52,7 @@ class Part:
 
 DAY = (
     Part(1, 15, 2), Part(2, 30, 10), Part(4, 60, 2), Part(1, 15, 10), Part(4, 60, 45),
-    Part(2, 30, 2), Part(4, 60, 10), Part(2, 60, 45), Part(4, 60, 2),
+    Part(2, 30, 2), Part(4, 60, 10), Part(2, 60, 45), Part(4, 60, 5),
 )  # fmt: skip
 assert sum(part.hours for part in DAY) == 24
 
@@ -154,6 +154,8 @@ def main() -> int:
             if before[seed] < args.hours
         ]
         for done in as_completed(playing):
+            if done.exception() is not None:
+                pool.shutdown(wait=False, cancel_futures=True)
             parts = sorted([*parts, done.result()], key=lambda one: one["seed"])
             print(json.dumps(done.result()), file=sys.stderr, flush=True)
             args.output.write_text(json.dumps(record(parts), indent=1) + "\n")
