@@ -145,7 +145,7 @@ def _text(seconds: float) -> str:
 def firing(output: str) -> dict[float, set[Alert]]:
     """What promtool says of expectations that all were: nothing fires."""
     if ("FAILED" not in output and "SUCCESS" not in output) or ", err: " in output:
-        raise RuntimeError(output[-4000:])
+        raise RuntimeError("\n".join(re.findall(r".*, err: .*", output)) or output[-4000:])
     found: dict[float, set[Alert]] = {}
     for time, got in re.findall(r"time: (\S+),\s+exp:.*?\n\s+got: ?(.*?)\n", output):
         alerts: set[Alert] = set()
