@@ -128,5 +128,7 @@ def test_two_shards_and_a_global_prometheus_diagnose_a_pipeline(prometheus_binar
 
 
 def test_a_name_is_read_wherever_it_stands() -> None:
-    expression = 'label_replace(a:argus_b:c, "x", "", "", "") + argus_d{e="argus_f"} or (argus_g) / argus_h [1m]'
+    expression = (
+        'label_replace(a:argus_b:c, "x", "", "", "") + argus_d{e="argus_f"} or (argus_g) / argus_h [1m]'
+    )
     assert parts.reads({"expr": expression}) == {"a:argus_b:c", "argus_d", "argus_g", "argus_h"}
