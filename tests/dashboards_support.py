@@ -307,7 +307,13 @@ def _shown(pages: list[dict[str, bytes]], binary: Path, interval: float) -> Iter
             "rule_files": ["rules/*.yml"],
         }
         targets = [_target(f"argus-{kind}", address, f"/{kind}") for kind in KINDS]
-        rules = ruleset.render(scrape_interval=MINUTE, time_scale=HURRY * interval / MINUTE)
+        # Iterations of 15 s as short ones: averages of half an hour would need an hour of pages.
+        options = ruleset.Options(
+            scrape_interval=MINUTE,
+            time_scale=HURRY * interval / MINUTE,
+            thresholds={"regression_long": "60"},
+        )
+        rules = ruleset.render_files(options)
         with Prometheus(
             yaml.safe_dump(config), rules, binary=binary, native_histograms=True,
             flags=[f"--query.lookback-delta={6 * interval:.0f}s"],
