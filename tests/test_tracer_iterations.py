@@ -137,7 +137,7 @@ def test_marks_are_ignored_where_blocks_are_used(tracer: Traced) -> None:
 
 def test_a_pause_is_no_part_of_the_iteration_around_it(tracer: Traced) -> None:
     clock = tracer.clock
-    with argus.iteration(), argus.phase("forward"):
+    with argus.iteration(), argus.phase("around: a pause", "compute"):
         clock.advance(1)
         with argus.pause("checkpoint"):
             state = tracer.snapshot().state
@@ -150,8 +150,8 @@ def test_a_pause_is_no_part_of_the_iteration_around_it(tracer: Traced) -> None:
     assert snapshot.state["pause_begin"] == 0
     assert [(slot["wall"], slot["busy"]) for slot in snapshot.iterations] == [(21, 21)]
     assert snapshot.occurrences("save") == 0
-    assert snapshot.occurrences("forward") == 1
-    assert snapshot.total("forward") == 21
+    assert snapshot.occurrences("around: a pause") == 1
+    assert snapshot.total("around: a pause") == 21
     (barrier,) = snapshot.collectives
     assert sum(barrier["seconds"]["bucket"]) == 0
     assert (barrier["enqueued"], barrier["completed"]) == (1, 1)
