@@ -89,7 +89,7 @@ def test_every_rank_counts_the_same_operations(results: Results) -> None:
         second = results[1][scenario]
         assert first["sequence"][0] == second["sequence"][0] > 0
         for enqueued, completed in (first["sequence"], second["sequence"]):
-            assert 0 < completed <= enqueued  # Gloo's own count of completions may come late
+            assert enqueued - 1 <= completed <= enqueued  # Gloo's own count of the barrier may come late
 
 
 def test_operations_of_groups_that_were_destroyed_stay_counted(results: Results) -> None:

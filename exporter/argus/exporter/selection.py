@@ -101,8 +101,6 @@ READ: Mapping[Metric, tuple[Read, ...]] = {
     catalogue.BUILD_INFO: (_ALL,),
 }
 
-_BY_NAME = {metric.name: reads for metric, reads in READ.items()}
-
 
 def select(points: Iterable[Point], series: Series) -> Iterable[Point]:
     """The points that are served."""
@@ -127,7 +125,7 @@ def _matching(metric: Metric) -> tuple[tuple[Read, _Matches], ...]:
     """What is read of a metric, with the positions of the labels that decide."""
     return tuple(
         (read, tuple((metric.labels.index(name), re.compile(text)) for name, text in read.labels.items()))
-        for read in _BY_NAME.get(metric.name, ())
+        for read in READ.get(metric, ())
     )
 
 
