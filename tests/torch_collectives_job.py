@@ -201,6 +201,22 @@ def look() -> None:
     watching.look()
 
 
+def settled() -> list[int]:
+    """Operations enqueued and completed, once both ranks see all of them completed.
+
+    Gloo counts an operation after those that wait for it go on, and its two threads may count an older one
+    last: only the next operation mends that.
+    """
+    while True:
+        look()
+        enqueued, completed = found()["sequence"]
+        agreed = torch.tensor(int(completed == enqueued))
+        dist.all_reduce(agreed, dist.ReduceOp.MIN)
+        if agreed:
+            return [enqueued, completed]
+        time.sleep(0.01)
+
+
 def found() -> dict[str, Any]:
     """The segment's phases and collectives by operation."""
     (segment,) = own_segments()
@@ -232,7 +248,7 @@ def run(scenario: Callable[[], dict[str, Any]]) -> dict[str, Any]:
         told = scenario()
         dist.barrier()
         look()
-        return {**found(), **told}
+        return {**found(), **told, "settled": settled()}
     finally:
         second()
         second()  # once more does nothing
