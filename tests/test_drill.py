@@ -128,6 +128,7 @@ def test_list_explains_every_scenario(capsys: pytest.CaptureFixture[str]) -> Non
         ([], "name a scenario"),
         (["straggler", "--dp", "3", "--ep", "2"], "ep = 2 does not divide dp * cp = 3"),
         (["straggler", "--rank", "99"], "there is no rank 99; the job has 16"),
+        (["straggler", "--factor", "1"], "--factor 1 is no fault; for straggler give more than 1"),
         (["straggler", "--dp", "1"], "no peers to compare it with"),
         (["link-ep", "--ep", "1"], "needs ep of at least 2"),
         (["bubble", "--dp", "1"], "needs pp and dp of at least 2"),

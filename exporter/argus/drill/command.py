@@ -152,7 +152,7 @@ def settings_of(
     """A scenario's settings, with its own where none are given.
 
     Raises:
-        ScenarioError: There is no such rank.
+        ScenarioError: There is no such rank, or no fault of this magnitude.
     """
     if rank is None:
         stage = max(0, topology.pp // 2 - 1)
@@ -160,6 +160,10 @@ def settings_of(
     if not 0 <= rank < topology.ranks:
         raise ScenarioError(f"there is no rank {rank}; the job has {topology.ranks}")
     factor = scenario.factor if factor is None else factor
+    if factor <= scenario.above:
+        raise ScenarioError(
+            f"--factor {factor:g} is no fault; for {scenario.name} give more than {scenario.above:g}"
+        )
     return Settings(topology, profile, rank, factor, since, bytes_known)
 
 

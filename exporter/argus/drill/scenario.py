@@ -64,6 +64,7 @@ class Scenario:
         build: From settings to what happens.
         factor: Magnitude unless told otherwise.
         topology: Unless told otherwise.
+        above: Up to this magnitude there is no fault.
     """
 
     name: str
@@ -72,6 +73,7 @@ class Scenario:
     build: Callable[[Settings], Drill]
     factor: float = 2.0
     topology: Topology = _USUAL
+    above: float = 1.0
 
 
 def drill(settings: Settings, fault: Fault, *must: Claim, may: tuple[Claim, ...] = ()) -> Drill:

@@ -272,6 +272,7 @@ SCENARIOS: dict[str, Scenario] = {
             "the rank and data_loading",
             data_loading,
             0.5,
+            above=0.0,
         ),
         Scenario(
             "gc",
@@ -279,6 +280,7 @@ SCENARIOS: dict[str, Scenario] = {
             "jitter, no rank",
             garbage_collection,
             1.5,
+            above=0.0,
         ),
         Scenario("checkpoint", "A declared pause of five minutes.", "nobody is accused", checkpoint),
         Scenario(
@@ -322,7 +324,11 @@ SCENARIOS: dict[str, Scenario] = {
             1.5,
         ),
         Scenario(
-            "common-speed", "All ranks change speed together, to and fro.", "no rank is accused", common_speed
+            "common-speed",
+            "All ranks change speed together, to and fro.",
+            "no rank is accused",
+            common_speed,
+            above=0.0,
         ),
         Scenario(
             "intermittent",
