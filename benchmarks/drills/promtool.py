@@ -26,6 +26,7 @@ _BESIDE = (
 """What rules of links read beside collectives."""
 _MOST = 2400
 """Collectives of ranks in one query."""
+_LINKS = 'ALERTS{alertstate="firing", alertname="ArgusLinkDegraded"}'
 _FIRING = 'ALERTS{alertstate="firing"}'
 
 
@@ -60,7 +61,7 @@ def evaluate(
     with file.open("w") as out:
         out.write(f"rule_files: [{', '.join(rules)}]\nevaluation_interval: {_text(interval)}\n")
         out.write(f"group_eval_order: [{', '.join(groups)}]\ntests:\n")
-        for part in _parts(lines):
+        for alerts, part in _parts(lines):
             out.write(f"  - interval: {_text(grid)}\n    input_series:\n")
             # promtool joins its series one by one into one text, which takes forever for many.  It reads
             # that text line by line, so all of them can be the values of the first.
@@ -70,7 +71,7 @@ def evaluate(
             out.write("    promql_expr_test:\n")
             for step in range(1, int(until / interval) + 1):
                 out.write(
-                    f"      - {{expr: '{_FIRING}', eval_time: {_text(step * interval)}, exp_samples: []}}\n"
+                    f"      - {{expr: '{alerts}', eval_time: {_text(step * interval)}, exp_samples: []}}\n"
                 )
     command = [promtool, "test", "rules", str(file)]
     # Its heap is large and lives long: collecting it less often saves a third of the time.
@@ -79,11 +80,13 @@ def evaluate(
     return firing(done.stdout + done.stderr)
 
 
-def _parts(lines: Iterable[Line]) -> Iterator[list[Line]]:
-    """All series; where collectives are more than promtool takes in one query, links are judged apart.
+def _parts(lines: Iterable[Line]) -> Iterator[tuple[str, list[Line]]]:
+    """All series, and which alerts are judged by them.
 
-    Its limit is 10,000 samples, and a rule holds up to four times what it reads.  Links are compared with
-    those of the same run, group and operation only; pipelines are judged by their waits, beside phases.
+    Where collectives are more than promtool takes in one query, links are judged apart, for the other
+    alerts need what is not there.  Its limit is 10,000 samples, and a rule holds up to four times what it
+    reads.  Links are compared with those of the same run, group and operation only; pipelines are judged
+    by their waits, beside phases.
     """
     every = list(lines)
     links: dict[tuple[str, ...], list[Line]] = defaultdict(list)
@@ -92,7 +95,7 @@ def _parts(lines: Iterable[Line]) -> Iterator[list[Line]]:
             links[tuple(re.findall(r'(?:run_id|group|op)="([^"]*)"', line[0]))].append(line)
     # Of each there are two quantiles, occurrences and bandwidth.
     if sum(map(len, links.values())) <= 4 * _MOST:
-        yield every
+        yield _FIRING, every
         return
     judged = ('quantile="0.0"', "argus_window_collective_bytes_per_second")
     apart = {
@@ -101,15 +104,15 @@ def _parts(lines: Iterable[Line]) -> Iterator[list[Line]]:
         for series, _ in part
         if 'group="pp"' not in series or any(one in series for one in judged)
     }
-    yield [line for line in every if line[0] not in apart]
+    yield _FIRING, [line for line in every if line[0] not in apart]
     beside = [line for line in every if line[0].startswith(_BESIDE)]
     part: list[Line] = []
     for mine in links.values():
         if part and len(part) + len(mine) > 4 * _MOST:
-            yield part + beside
+            yield _LINKS, part + beside
             part = []
         part += mine
-    yield part + beside
+    yield _LINKS, part + beside
 
 
 def deciding(rules: Mapping[str, str]) -> dict[str, str]:
