@@ -116,6 +116,7 @@ class Story:
         if not reason:
             axis = Axis(self._started_at, time.time(), SCRAPE_INTERVAL)
             try:
+                path.parent.mkdir(parents=True, exist_ok=True)
                 write(
                     gather(self._prometheus.client, self._stack.run_id, axis, "the demo's Prometheus"), path
                 )

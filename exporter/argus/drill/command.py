@@ -39,6 +39,8 @@ It serves the metrics itself (--listen), or writes segment files that an
 fault begins; Ctrl-C ends the run cleanly.  `argus drill --list` explains every scenario.
 """
 
+_SINCE = 120.0
+"""Seconds from the begin to the fault."""
 _SIZES = {
     "dp": "data-parallel size",
     "tp": "tensor-parallel size",
@@ -78,8 +80,9 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
         help="magnitude, mostly how many times as slow (the scenario's own)",
     )
     fault.add_argument(
-        "--since", type=_seconds, default=120.0, metavar="S", help="seconds from the begin to the fault (120)"
-    )
+        "--since", type=_seconds, metavar="S",
+        help="seconds from the begin to the fault (120, global-slowdown: 2400 of real time)",
+    )  # fmt: skip
     fault.add_argument("--seed", type=int, default=0, metavar="N", help="of everything random (0)")
     live = parser.add_argument_group("how it is served")
     live.add_argument("--run-id", default="drill", metavar="RUN_ID", help="name of the run (drill)")
@@ -152,7 +155,7 @@ def settings_of(
     """A scenario's settings, with its own where none are given.
 
     Raises:
-        ScenarioError: There is no such rank, or no fault of this magnitude.
+        ScenarioError: There is no such rank.
     """
     if rank is None:
         stage = max(0, topology.pp // 2 - 1)
@@ -160,10 +163,6 @@ def settings_of(
     if not 0 <= rank < topology.ranks:
         raise ScenarioError(f"there is no rank {rank}; the job has {topology.ranks}")
     factor = scenario.factor if factor is None else factor
-    if factor <= scenario.above:
-        raise ScenarioError(
-            f"--factor {factor:g} is no fault; for {scenario.name} give more than {scenario.above:g}"
-        )
     return Settings(topology, profile, rank, factor, since, bytes_known)
 
 
@@ -208,8 +207,13 @@ def _run(args: argparse.Namespace, scenario: Scenario, progress: Progress, stop:
     sizes = {name.replace("-", "_"): getattr(args, name.replace("-", "_")) for name in _SIZES}
     topology = replace(scenario.topology, **{name: n for name, n in sizes.items() if n is not None})
     profile = Profile(iteration=args.iteration, noise=args.noise)
-    settings = settings_of(scenario, topology, profile, args.rank, args.factor, args.since, not args.no_bytes)
+    since = max(_SINCE, scenario.past * args.speed) if args.since is None else args.since
+    settings = settings_of(scenario, topology, profile, args.rank, args.factor, since, not args.no_bytes)
     drill = scenario.build(settings)
+    if drill.truth.must and settings.factor <= scenario.above:
+        raise ScenarioError(
+            f"--factor {settings.factor:g} is no fault; for {scenario.name} give more than {scenario.above:g}"
+        )
     if topology.lanes == 1 and any(claim.alert in _AGAINST_PEERS for claim in drill.truth.must):
         raise ScenarioError(
             "each role would have one rank, with no peers to compare it with; give a larger dp"
@@ -229,7 +233,7 @@ def _run(args: argparse.Namespace, scenario: Scenario, progress: Progress, stop:
         bytes_known=settings.bytes_known,
     )  # fmt: skip
     try:
-        for line in _announcement(args, scenario, player):
+        for line in _announcement(args, scenario, player, since):
             print(f"argus drill: {line}", file=sys.stderr)
         with _served(args.listen, player, progress, stop):
             _play(args, player, progress, stop)
@@ -238,7 +242,9 @@ def _run(args: argparse.Namespace, scenario: Scenario, progress: Progress, stop:
         progress.clear()
 
 
-def _announcement(args: argparse.Namespace, scenario: Scenario, player: Player) -> Iterator[str]:
+def _announcement(
+    args: argparse.Namespace, scenario: Scenario, player: Player, since: float
+) -> Iterator[str]:
     topology = player.topology
     nodes = _counted(topology.nodes, "node")
     yield f"{scenario.name}, run {args.run_id}, {_size(topology)} on {nodes}"
@@ -248,8 +254,10 @@ def _announcement(args: argparse.Namespace, scenario: Scenario, player: Player) 
         more = f" and {len(truth.any_of) - 3} others" if len(truth.any_of) > 3 else ""
         claims.append(f"one or more of {', '.join(map(str, truth.any_of[:3]))}{more}")
     if scenario.name != "healthy":
-        yield f"the fault begins after {args.since / args.speed:g} s"
+        yield f"the fault begins after {since / args.speed:g} s"
     yield "must be accused: " + ("; ".join(claims) if claims else "nobody")
+    if truth.may:
+        yield "true as well, and may come: " + "; ".join(sorted({claim.alert for claim in truth.may}))
 
 
 def _counted(number: int, thing: str) -> str:

@@ -65,6 +65,7 @@ class Scenario:
         factor: Magnitude unless told otherwise.
         topology: Unless told otherwise.
         above: Up to this magnitude there is no fault.
+        past: Seconds that the rules must know a run before its fault.
     """
 
     name: str
@@ -74,6 +75,7 @@ class Scenario:
     factor: float = 2.0
     topology: Topology = _USUAL
     above: float = 1.0
+    past: float = 0.0
 
 
 def drill(settings: Settings, fault: Fault, *must: Claim, may: tuple[Claim, ...] = ()) -> Drill:

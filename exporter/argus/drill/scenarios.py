@@ -280,7 +280,7 @@ SCENARIOS: dict[str, Scenario] = {
             "jitter, no rank",
             garbage_collection,
             1.5,
-            above=0.0,
+            above=0.5,
         ),
         Scenario("checkpoint", "A declared pause of five minutes.", "nobody is accused", checkpoint),
         Scenario(
@@ -322,6 +322,7 @@ SCENARIOS: dict[str, Scenario] = {
             "a regression, no rank",
             global_slowdown,
             1.5,
+            past=2400.0,
         ),
         Scenario(
             "common-speed",
