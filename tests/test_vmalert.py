@@ -74,10 +74,10 @@ def test_a_chain_of_rules_reads_one_moment() -> None:
 def test_offsets_and_ranges_of_the_rules_stay() -> None:
     files = ruleset.render_vmalert(ruleset.Options())
     past = recorded(groups_of(files)["argus-l1-iteration"], "run:argus_iteration_good_seconds:past")
-    # One day until ten minutes ago: of averages one link later, of what they average two links later.
+    # One day until ten minutes ago: of averages one link later, of what they average three links later.
     averages = past.index("run:argus_window_iteration_seconds:smoothed")
-    assert "[1d] # threshold: regression_past offset 10m30s" in past[:averages]
-    assert "offset 30m30s" in past[:averages]
+    assert "[1d] # threshold: regression_past offset 10m45s" in past[:averages]
+    assert "offset 30m45s" in past[:averages]
     assert "[1d] # threshold: regression_past offset 10m15s" in past[averages:]
     for text in files.values():
         assert text.count("offset offset") == 0

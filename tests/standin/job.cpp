@@ -278,6 +278,7 @@ int overflow(int, char **) {
         standin_fill();
         told(static_cast<uint64_t>(i));
     }
+    wait_for([] { return __atomic_load_n(&segment.device.iterations, __ATOMIC_ACQUIRE) >= 4; });
     report();
     return 0;
 }
