@@ -76,8 +76,10 @@ void resume_here(uint64_t now) {
 bool told(uint64_t iterations) {
     return wait_for([&] {
         uint64_t last = load(&segment.device.iterations);
-        return last >= iterations || load(&segment.device.incomplete) >= iterations ||
-               (last != 0 && last + load(&segment.device.incomplete) >= iterations);
+        uint64_t ended = load(&segment.device.incomplete);
+        for (uint64_t n = 1; n <= last; n++)
+            ended += load(&segment.iterations[(n - 1) % ARGUS_ITERATION_SLOTS].ordinal) == n;
+        return last >= iterations || ended >= iterations;
     });
 }
 
