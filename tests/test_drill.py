@@ -143,3 +143,28 @@ def test_what_can_not_be_had_is_refused(
 ) -> None:
     assert main(["drill", *arguments]) == 2
     assert message in capsys.readouterr().err
+
+
+@pytest.mark.parametrize(
+    ("arguments", "lines"),
+    [
+        # In 40 minutes of real time, for the rules compare with the half hour before.
+        (["global-slowdown"], ["the fault begins after 2400 s"]),
+        (["global-slowdown", "--speed", "10"], ["the fault begins after 2400 s"]),
+        (["global-slowdown", "--since", "60"], ["the fault begins after 60 s"]),
+        (["rank-down", "--rank", "6"], [
+            "the fault begins after 120 s", "must be accused: ArgusRankDown{rank=6}",
+            "true as well, and may come: ArgusRunHung",
+        ]),
+    ],
+)  # fmt: skip
+def test_a_drill_says_when_and_what(
+    arguments: list[str], lines: list[str], tmp_path: Path, capsys: pytest.CaptureFixture[str],
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:  # fmt: skip
+    monkeypatch.setenv("ARGUS_DIR", str(tmp_path))
+    options = ["--segments-dir", str(tmp_path), "--duration", "0.1", "--quiet"]
+    assert main(["drill", *arguments, *options]) == 0
+    said = capsys.readouterr().err.splitlines()
+    for line in lines:
+        assert f"argus drill: {line}" in said
